@@ -1,0 +1,29 @@
+"""Curriculum learning for PyTorch: which samples to learn from now, how they look, and how much they count."""
+
+from . import functional, methods
+from .core import Batch, Epoch, Method, Step
+from .curriculum import Curriculum
+from .data import Arrays, flip_labels, indexed
+from .methods import APW, Mixed, Mixup, Sampled, Vanilla
+from .record import Record
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "APW",
+    "Arrays",
+    "Batch",
+    "Curriculum",
+    "Epoch",
+    "Method",
+    "Mixed",
+    "Mixup",
+    "Record",
+    "Sampled",
+    "Step",
+    "Vanilla",
+    "flip_labels",
+    "functional",
+    "indexed",
+    "methods",
+]

@@ -1,0 +1,368 @@
+"""The nouns of the library: `Batch`, `Epoch`, `Step`, `Method`. Imports torch only.
+
+The whole loop, on one page (``curriculum.py`` runs exactly this)::
+
+    for number in 1, 2, ...:                       # one epoch
+        rows = method.plan(Epoch(number, ...))     # which rows now; None means all
+        for batch in shuffled(rows):               # Batch(x, y, index)
+            batch  = method.view(model, batch)     # how they look
+            logits = forward(model, batch.x)
+            losses = loss_fn(logits, batch.y)      # (B,)
+            step   = Step(model, batch, logits, losses)
+            loss   = method.loss(step)             # step.reduce(method.weigh(step)), a scalar
+            last[batch.index] = losses             # on the side, free
+        record.append(method.report())
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+__all__ = [
+    "Batch",
+    "Epoch",
+    "Method",
+    "NanStrategy",
+    "Pair",
+    "Step",
+    "Task",
+    "check_index",
+    "check_losses",
+    "derive",
+    "evaluating",
+    "normalise",
+    "ranks",
+    "total",
+]
+
+NanStrategy = Literal["error", "warn", "ignore"]
+NAN_LOSS = 1e4  # what a loss that is not finite counts as where the user chose to go on: a very hard sample
+Forward = Callable[[nn.Module, Any], Any]
+LossFunction = Callable[[Any, Any], Tensor]
+
+
+def derive(*parts: int | str) -> int:
+    """A 63-bit seed that is a pure function of ``parts``: what makes resuming need no generator state.
+
+    Example:
+        >>> derive(0, "order", 3) == derive(0, "order", 3) != derive(0, "order", 4)
+        True
+    """
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def ranks() -> int:
+    """How many processes train together: 1 unless ``torch.distributed`` is running."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum of ``x`` over all ranks; ``x`` itself in a single process."""
+    if ranks() == 1:
+        return x
+    x = x.detach().clone()
+    dist.all_reduce(x)
+    return x
+
+
+def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) -> tuple[Tensor, Tensor | None]:
+    """Refuses, reports or silences losses that are not finite, and names their rows.
+
+    Args:
+        losses: (B,) losses.
+        index: (B,) their rows; None when losses are those of all rows in order.
+        strategy: ``"error"`` raises; ``"warn"`` warns and goes on; ``"ignore"`` goes on.
+
+    Returns:
+        The losses, with those that are not finite replaced by a large number, and a (B,) mask of the finite ones
+        (None when all are).
+    """
+    finite = losses.isfinite()
+    if bool(finite.all()):
+        return losses, None
+    bad = (~finite).nonzero().flatten().cpu()
+    rows = bad if index is None else index.cpu()[bad]
+    message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
+    message += ", ..." if len(rows) > 8 else ""
+    if strategy == "error":
+        raise ValueError(f"{message}. Mend the data or the learning rate, or pass nan_strategy='warn' or 'ignore'.")
+    if strategy == "warn":
+        warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
+    return torch.where(finite, losses, NAN_LOSS), finite
+
+
+def check_index(index: Tensor, n: int, size: int) -> None:
+    """Refuses an index that is no (B,) int64 tensor of different rows below ``n``.
+
+    Values are looked at only when the index is in host memory, where a loader puts it: looking at a device's memory
+    would make every step wait.
+    """
+    if index.dtype != torch.int64 or index.shape != (size,):
+        raise ValueError(f"index must be int64 of shape ({size},), got {index.dtype} of shape {tuple(index.shape)}")
+    if index.device.type != "cpu" or size == 0 or torch.compiler.is_compiling():
+        return
+    ordered = index.sort().values
+    if ordered[0] < 0 or ordered[-1] >= n:
+        wrong = index[(index < 0) | (index >= n)]
+        raise IndexError(f"rows {wrong[:8].tolist()} are outside of the training set, which has {n} rows")
+    if size > 1 and bool((ordered[1:] == ordered[:-1]).any()):
+        twice = ordered[1:][ordered[1:] == ordered[:-1]].unique()
+        raise ValueError(f"rows {twice[:8].tolist()} stand in this batch more than once; each row has one weight")
+
+
+def normalise(log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights of the *global* batch that sum to one over all ranks, from this rank's log-weights.
+
+    Args:
+        log_weights: (B,) unnormalised log-weights of this rank's rows; B may be zero.
+
+    Returns:
+        The weights (B,) and the logarithm of their normaliser (a scalar, the same on every rank).
+
+    Example:
+        >>> normalise(torch.tensor([0.0, 0.0, 0.0, 0.0]))[0]
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    # Shifted by the largest value, so that equal log-weights give 1/B exactly and nothing under- or overflows.
+    if ranks() == 1:
+        top = log_weights.max()
+        raw = (log_weights - top).exp()
+        scale = raw.sum()
+        return raw / scale, top + scale.log()
+    low = log_weights.new_full((1,), -torch.inf)
+    here = torch.cat([log_weights, low]).max()
+    table = log_weights.new_zeros(ranks(), 2)
+    here_or_zero = torch.where(here.isfinite(), here, torch.zeros_like(here))
+    table[dist.get_rank(), 0] = here_or_zero
+    table[dist.get_rank(), 1] = (log_weights - here_or_zero).exp().sum()
+    table = total(table)
+    filled = table[:, 1] > 0
+    top = torch.where(filled, table[:, 0], low).max()
+    scale = torch.where(filled, table[:, 1] * (table[:, 0] - top).exp(), 0.0).sum()
+    return (log_weights - top).exp() / scale, top + scale.log()
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a model meets a batch: the user's forward function and per-sample loss function."""
+
+    forward: Forward
+    loss_fn: LossFunction
+
+    def losses(self, model: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
+        """Outputs of the model and the (B,) losses, with gradients; of a mixed batch, the mixture of its two losses."""
+        logits = self.forward(model, batch.x)
+        losses = self._check(self.loss_fn(logits, batch.y), batch)
+        if batch.pair is not None:
+            share = batch.pair.share.to(losses.dtype)
+            losses = share * losses + (1 - share) * self._check(self.loss_fn(logits, batch.pair.y), batch)
+        return logits, losses
+
+    def _check(self, losses: Any, batch: Batch) -> Tensor:
+        size = len(batch.index)
+        if not isinstance(losses, Tensor) or losses.shape != (size,):
+            shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise ValueError(
+                f"loss_fn must return one loss per sample, shape ({size},), but returned {shape}. If it reduces, "
+                "pass reduction='none'; if it keeps positions (tokens, pixels), average them per sample."
+            )
+        return losses
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The second half of a mixed batch: ``share`` of row i, ``1 - share`` of its partner."""
+
+    y: Any
+    index: Tensor
+    share: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of the training set on their way through one step.
+
+    Args:
+        x: Whatever the model takes: a tensor, a dict of tensors, a graph batch.
+        y: Whatever the loss function takes as its target.
+        index: (B,) int64 rows of the training set.
+        pair: Set when ``x`` is a mixture of these rows with others.
+        task: The forward and loss functions, for methods that need a pass of their own.
+        seed: A number that is a function of (seed, epoch, step, rank): the source of a method's randomness.
+    """
+
+    x: Any
+    y: Any
+    index: Tensor
+    pair: Pair | None = None
+    task: Task | None = field(default=None, repr=False)
+    seed: int = 0
+
+    def with_(self, **changes: Any) -> Batch:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        """A fresh generator for ``purpose``; the global generators are never touched."""
+        return torch.Generator(device=device).manual_seed(derive(self.seed, purpose))
+
+    def losses(self, model: nn.Module) -> Tensor:
+        """(B,) losses of the rows as they are, without gradients, in evaluation mode: one extra forward pass."""
+        if self.task is None:
+            raise RuntimeError("this batch carries no task; pass Batch(..., task=Task(forward, loss_fn))")
+        with evaluating(model), torch.no_grad():
+            return self.task.losses(model, self)[1]
+
+
+class Epoch:
+    """What a method may know when it plans an epoch.
+
+    Args:
+        number: The epoch k, counted from 1 as in the paper.
+        n: Rows of the training set.
+        last: (N,) losses seen while training, +inf for rows never seen. Free.
+        losses: A measuring pass, called at most once and only if somebody asks.
+        easy: ``easy(threshold)`` -> (N,) bool; ranks exchange one bit per row.
+        measure: ``measure(function, model)`` applies ``function(model, batch) -> (B, ...)`` to every row, in order.
+        model: The model, as the user passed it.
+        seed: The curriculum's seed.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        n: int,
+        last: Tensor,
+        losses: Callable[[], Tensor],
+        easy: Callable[[Tensor], Tensor] | None = None,
+        measure: Callable[..., Tensor] | None = None,
+        model: nn.Module | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.number, self.n, self.last, self.model, self.seed = number, n, last, model, seed
+        self._losses, self._easy, self._measure = losses, easy, measure
+        self._cache: Tensor | None = None
+
+    def losses(self) -> Tensor:
+        """(N,) losses at the start of this epoch: a fresh measuring pass, paid once and only by who asks."""
+        if self._cache is None:
+            self._cache = self._losses()
+        return self._cache
+
+    def easy(self, threshold: Tensor | float) -> Tensor:
+        """(N,) bool: is the loss at most ``threshold``, beta_k of Eq. 1 as one bit per row."""
+        if self._easy is not None:
+            return self._easy(torch.as_tensor(threshold))
+        losses = self.losses()
+        return losses <= torch.as_tensor(threshold).to(losses)
+
+    def measure(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module | None = None) -> Tensor:
+        """``function(model, batch) -> (B, ...)`` over every row in order, in evaluation mode, without gradients."""
+        if self._measure is None:
+            raise RuntimeError("this epoch cannot run a pass of its own; use Curriculum, which can")
+        return self._measure(function, self.model if model is None else model)
+
+    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        """A fresh generator for ``purpose``, the same on every rank and after a resume."""
+        return torch.Generator(device=device).manual_seed(derive(self.seed, self.number, purpose))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward pass, before its losses become a scalar."""
+
+    model: nn.Module
+    batch: Batch
+    logits: Any
+    losses: Tensor
+    valid: Tensor | None = None
+
+    @property
+    def index(self) -> Tensor:
+        """(B,) rows of the training set."""
+        return self.batch.index
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of ``x`` over ranks."""
+        return total(x)
+
+    def size(self) -> Tensor:
+        """Rows in the global batch, a scalar tensor."""
+        return total(torch.full((), len(self.losses), dtype=torch.float64, device=self.losses.device))
+
+    def uniform(self) -> Tensor:
+        """(B,) equal weights that sum to one over the global batch: the average loss."""
+        return normalise(torch.zeros(len(self.losses), dtype=torch.float64, device=self.losses.device))[0]
+
+    def reduce(self, weights: Tensor) -> Tensor:
+        """The scalar loss sum_i w_i L_i, scaled by the ranks because data parallelism averages gradients."""
+        losses = self.losses if self.losses.dtype in (torch.float32, torch.float64) else self.losses.float()
+        weights = weights.detach().to(losses.dtype)
+        if self.valid is not None:
+            weights = weights * self.valid
+        loss = (weights * losses).sum()
+        return loss * ranks() if ranks() > 1 else loss
+
+
+class Method(nn.Module):
+    """A curriculum: which samples to learn from now, how they look, and how much they count.
+
+    State lives in buffers, so ``state_dict``, ``.to()`` and checkpoints are PyTorch's own. Subclasses are final and
+    override only the verbs they need; this class as it stands trains on everything with the average loss.
+
+    Attributes:
+        weighs_by_loss: Whether ``weigh`` looks at the losses of the batch (wrappers then pay for them).
+    """
+
+    weighs_by_loss: bool = True
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """Rows to visit in this epoch, int64 and each at most once; None means all."""
+        return None
+
+    def view(self, model: nn.Module, batch: Batch) -> Batch:
+        """The batch as the model shall see it."""
+        return batch
+
+    def weigh(self, step: Step) -> Tensor:
+        """(B,) weights; the loss is their sum with the losses. The default is the average."""
+        return step.uniform()
+
+    def loss(self, step: Step) -> Tensor:
+        """The scalar to call ``backward`` on."""
+        return step.reduce(self.weigh(step))
+
+    def plan_whole(self, epoch: Epoch) -> Tensor | None:
+        """``plan`` for a wrapper that samples from ``weights``: every row's weight must be current afterwards."""
+        return self.plan(epoch)
+
+    def sync(self) -> None:
+        """Makes the ranks agree on per-row state that a step wrote for its own rows only."""
+
+    def report(self) -> Mapping[str, Any]:
+        """Scalars of the epoch for the record."""
+        return {}
+
+
+class evaluating:
+    """Puts every module into evaluation mode and back exactly as found."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [(module, module.training) for module in model.modules()]
+
+    def __enter__(self) -> None:
+        for module, _ in self._modules:
+            module.training = False
+
+    def __exit__(self, *_: object) -> None:
+        for module, training in self._modules:
+            module.training = training

@@ -1,0 +1,467 @@
+"""`Curriculum`, the one stateful shell: it measures, samples, weighs, records and resumes; the loop is the user's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from . import distributed
+from .core import (
+    Batch,
+    Epoch,
+    Forward,
+    LossFunction,
+    Method,
+    NanStrategy,
+    Step,
+    Task,
+    check_losses,
+    derive,
+    evaluating,
+    total,
+)
+from .data.batches import Plan, to_device, unpack
+from .record import Record
+
+__all__ = ["Curriculum"]
+
+STATE_FORMAT = 1
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def _per_sample_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(logits, y, reduction="none")
+
+
+def _call(model: nn.Module, x: Any) -> Any:
+    return model(x)
+
+
+class Curriculum:
+    """Runs a method over a training set, one epoch at a time, inside the user's own loop.
+
+    The order of the rows is a function of (seed, epoch), so a resumed run needs no generator state, and the global
+    generators are never touched. Under ``torch.distributed`` every rank gets its part of each global batch, and one
+    process and many give the same parameters.
+
+    Args:
+        method: A ``Method`` over as many rows as the set has.
+        train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default.
+        batch_size: Rows of the *global* batch, over all ranks.
+        seed: The order of the rows and all draws of the method are a function of it.
+        measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
+            for them (the paper); ``"running"`` takes those last seen while training, at no cost.
+        measure_set: The same rows without augmentation, for the measuring pass.
+        measure_batch_size: Rows at a time in the measuring pass, by default four times ``batch_size``.
+        forward: ``forward(model, x) -> outputs``, by default ``model(x)``.
+        unpack: ``unpack(batch) -> (x, y)`` for batches of another form.
+        collate_fn: As in ``DataLoader``.
+        workers: Loader processes.
+        pin_memory: As in ``DataLoader``.
+        drop_last: Leave out the last rows of an epoch if they do not fill a batch.
+        record: A ``Record``, a folder to write one to, or None to keep it in memory.
+        samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
+        nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
+
+    Example:
+        >>> from torchcurriculum import APW, Arrays, Curriculum
+        >>> x = torch.tensor([[-1.0], [-0.5], [0.5], [1.0]])
+        >>> data = Arrays(x, (x[:, 0] > 0).long())
+        >>> model, method = nn.Linear(1, 2), APW(len(data), q=5)
+        >>> optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        >>> curriculum = Curriculum(method, data, batch_size=2, seed=0)
+        >>> for _ in range(5):
+        ...     for batch in curriculum.epoch(model):
+        ...         loss = curriculum.loss(model, batch)
+        ...         optimizer.zero_grad()
+        ...         loss.backward()
+        ...         optimizer.step()
+        >>> len(curriculum.record.epochs), curriculum.record.epochs[-1]["phase"]
+        (5, 'later')
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        train_set: Any,
+        loss_fn: LossFunction = _per_sample_cross_entropy,
+        *,
+        batch_size: int = 128,
+        seed: int = 0,
+        measure: Literal["pass", "running"] = "pass",
+        measure_set: Any = None,
+        measure_batch_size: int | None = None,
+        forward: Forward = _call,
+        unpack: Callable[[Any], tuple[Any, Any]] = unpack,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        record: Record | str | Path | None = None,
+        samples: bool = False,
+        nan_strategy: NanStrategy = "error",
+    ) -> None:
+        self.n = _length(train_set, "train_set")
+        rows = getattr(method, "n", self.n)
+        if rows != self.n:
+            raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
+        if measure not in ("pass", "running"):
+            raise ValueError(f"measure must be 'pass' or 'running', got {measure!r}")
+        if measure_set is not None and _length(measure_set, "measure_set") != self.n:
+            raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
+        self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
+        self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
+        self.task = Task(forward, loss_fn)
+        self._unpack, self._workers = unpack, workers
+        self._loader_options: dict[str, Any] = {
+            "collate_fn": collate_fn,
+            "num_workers": workers,
+            "pin_memory": pin_memory,
+        }
+        self._measure_set = train_set if measure_set is None else measure_set
+        self._measure_batch_size = measure_batch_size or 4 * batch_size
+        self._loaders: dict[str, tuple[DataLoader[Any], Plan]] = {}
+        self.last = torch.full((self.n,), math.inf)
+        self.number, self.steps_done = 0, 0
+        self._open = self._resumed = False
+        self._rows: Tensor | None = None
+        self._position, self._started = 0, 0.0
+        self._measured: Tensor | None = None
+        self.record = self._make_record(record)
+
+    # ------------------------------------------------------------------ the loop
+
+    def epoch(self, model: nn.Module) -> Iterator[Batch]:
+        """One epoch: measures, plans, and yields its batches on the model's device.
+
+        After ``load_state_dict`` of a state taken inside an epoch, goes on with that epoch's next batch.
+        """
+        if self._open and not self._resumed:
+            self._finish()  # the user left the epoch before its end
+        device = _device(model)
+        self._follow(device)
+        if not self._open:
+            self._begin(model)
+        self._resumed, self._started = False, time.perf_counter()
+        order = self._order()
+        for position, index, raw in self._loop(order, self.steps_done):
+            self._position = position
+            x, y = self._unpack(raw)
+            seed = derive(self.seed, self.number, position, distributed.rank())
+            yield Batch(to_device(x, device), to_device(y, device), index.to(device), task=self.task, seed=seed)
+            self.steps_done = position + 1
+        self._finish()
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The scalar loss of a batch, ready for ``backward``; also notes the losses of its rows.
+
+        A state taken after this call counts the batch as done.
+        """
+        step = self._empty_step(model, batch) if not len(batch.index) else self._step(model, batch)
+        loss = self.method.loss(step)
+        if self.measure == "running" or step.batch.pair is None:
+            self._note(step)
+        self.steps_done = self._position + 1
+        return loss
+
+    def _step(self, model: nn.Module, batch: Batch) -> Step:
+        batch = self.method.view(model, batch)
+        logits, losses = self.task.losses(model, batch)
+        valid = None
+        # On an accelerator a look at the losses would make every step wait; the end of the epoch looks for all.
+        if losses.device.type == "cpu" or self.nan_strategy != "error":
+            losses, valid = check_losses(losses, batch.index, self.nan_strategy)
+        return Step(model, batch, logits, losses, valid)
+
+    def _empty_step(self, model: nn.Module, batch: Batch) -> Step:
+        """For a rank without rows in this batch: a pass over padding, so that gradients are exchanged, of no rows."""
+        logits = self.task.forward(model, batch.x)
+        losses = self.task.loss_fn(logits, batch.y)
+        return Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses[:0])
+
+    def _note(self, step: Step) -> None:
+        if step.batch.pair is not None:
+            raise ValueError(
+                "measure='running' takes the losses seen while training, and this method trains on mixtures of rows, "
+                "whose losses belong to no row. Use measure='pass'."
+            )
+        losses = step.losses.detach().to(self.last.dtype)
+        self.last[step.index] = torch.where(losses.isfinite(), losses, math.nan)
+
+    # ------------------------------------------------------------------ an epoch's beginning and end
+
+    def _begin(self, model: nn.Module) -> None:
+        self._started = time.perf_counter()
+        self.number += 1
+        self._measured = None
+        rows = self.method.plan(self._epoch(model))
+        self._rows = None if rows is None else self._check_rows(rows)
+        self.steps_done, self._open = 0, True
+
+    def _check_rows(self, rows: Tensor) -> Tensor:
+        rows = rows.detach().cpu().to(torch.int64).flatten()
+        name = type(self.method).__name__
+        if not len(rows):
+            raise ValueError(f"{name} planned no rows for epoch {self.number}; an epoch needs at least one")
+        if rows.min() < 0 or rows.max() >= self.n or len(rows.unique()) != len(rows):
+            raise ValueError(f"{name} planned rows twice or outside of range({self.n}) for epoch {self.number}")
+        return rows
+
+    def _order(self) -> list[Tensor]:
+        rows = torch.arange(self.n) if self._rows is None else self._rows
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
+        order = rows[torch.randperm(len(rows), generator=generator)]
+        batches = list(order.split(self.batch_size))
+        if self.drop_last and len(batches) > 1 and len(batches[-1]) < self.batch_size:
+            batches.pop()
+        return batches
+
+    def _loop(self, order: list[Tensor], start: int) -> Iterator[tuple[int, Tensor, Any]]:
+        """Yields (position, this rank's rows, their batch); a rank without rows gets padding."""
+        world, rank = distributed.world_size(), distributed.rank()
+        mine = [batch[rank::world] for batch in order]
+        fetched = [rows if len(rows) else order[0][:2] for rows in mine]
+        for position, raw in enumerate(self._fetch("train", self.train_set, fetched[start:], start), start):
+            yield position, mine[position], raw
+
+    def _finish(self) -> None:
+        self._open = False
+        self.method.sync()
+        self._share_last()
+        if self.nan_strategy == "error":
+            check_losses(torch.where(self.last.isinf(), 0.0, self.last), None, "error")
+        self._append_row()
+
+    def _share_last(self) -> None:
+        if distributed.world_size() == 1:
+            return
+        mine = torch.zeros(self.n, dtype=torch.bool, device=self.last.device)
+        for batch in self._order()[: self.steps_done]:
+            mine[batch[distributed.rank() :: distributed.world_size()].to(mine.device)] = True
+        seen = total(mine.to(torch.uint8)) > 0
+        self.last = torch.where(seen, total(torch.where(mine, self.last, 0.0)), self.last)
+
+    # ------------------------------------------------------------------ measuring
+
+    def _epoch(self, model: nn.Module) -> Epoch:
+        if self.measure == "running":
+            last = self.last
+            return Epoch(self.number, self.n, last, lambda: last, None, self._pass, model, self.seed)
+
+        def part() -> Tensor:
+            if self._measured is None:
+                losses = self._local_pass(lambda net, batch: self.task.losses(net, batch)[1], model)
+                self._measured, _ = check_losses(losses, torch.tensor(distributed.share(self.n)), self.nan_strategy)
+            return self._measured
+
+        def easy(threshold: Tensor) -> Tensor:
+            return distributed.gather_flags(part() <= threshold.to(part()), self.n)
+
+        def losses() -> Tensor:
+            return distributed.gather_rows(part(), self.n)
+
+        return Epoch(self.number, self.n, self.last, losses, easy, self._pass, model, self.seed)
+
+    def _pass(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module) -> Tensor:
+        return distributed.gather_rows(self._local_pass(function, model), self.n)
+
+    def _local_pass(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module) -> Tensor:
+        """``function`` over this rank's rows, in order: no gradients, evaluation mode, nothing disturbed."""
+        net = getattr(model, "module", model)  # a wrapper for data parallelism would make ranks wait for each other
+        device = _device(model)
+        rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
+        parts: list[Tensor] = []
+        with torch.no_grad(), evaluating(net), _untouched_generators():
+            batches = list(rows.split(self._measure_batch_size)) if len(rows) else [torch.arange(min(2, self.n))]
+            for index, raw in zip(batches, self._fetch("measure", self._measure_set, batches, None), strict=True):
+                x, y = self._unpack(raw)
+                batch = Batch(to_device(x, device), to_device(y, device), index.to(device), task=self.task)
+                parts.append(function(net, batch).detach())
+        return torch.cat(parts)[: len(rows)]
+
+    def _fetch(self, name: str, data: Any, batches: list[Tensor], start: int | None) -> Iterator[Any]:
+        """Raw batches of the given rows: at once where the data can (``batch``), through a loader where not."""
+        if hasattr(data, "batch") and not self._workers:
+            for offset, index in enumerate(batches):
+                if start is None:
+                    yield data.batch(index)
+                    continue
+                seed = derive(self.seed, self.number, start + offset, distributed.rank(), "augment")
+                device = data.x.device if isinstance(getattr(data, "x", None), Tensor) else "cpu"
+                yield data.batch(index, torch.Generator(device=device).manual_seed(seed))
+            return
+        if name not in self._loaders:
+            plan = Plan()
+            options = {**self._loader_options, "persistent_workers": self._workers > 0 and name == "train"}
+            generator = torch.Generator()
+            self._loaders[name] = DataLoader(data, batch_sampler=plan, generator=generator, **options), plan
+        loader, plan = self._loaders[name]
+        plan.batches = batches
+        assert loader.generator is not None
+        loader.generator.manual_seed(derive(self.seed, name, self.number))
+        yield from loader
+
+    # ------------------------------------------------------------------ record and state
+
+    def _make_record(self, record: Record | str | Path | None) -> Record:
+        if isinstance(record, Record):
+            return record
+        meta = {"method": type(self.method).__name__, "seed": self.seed, "batch_size": self.batch_size}
+        return Record(self.n, meta, folder=record if distributed.is_first() else None)
+
+    def _append_row(self) -> None:
+        losses = self.last if self._measured is None else self._measured
+        known = losses[losses.isfinite()]
+        row: dict[str, Any] = {"epoch": self.number, "steps": self.steps_done}
+        row["rows"] = self.n if self._rows is None else len(self._rows)
+        row.update({name: _plain(value) for name, value in self.method.report().items()})
+        if len(known):
+            row["eprop_log2"] = float((known <= math.log(2)).double().mean())
+            row["loss_mean"] = float(known.double().mean())
+            row["loss_quantiles"] = _quantiles(known)
+        weights = getattr(self.method, "weights", None)
+        if isinstance(weights, Tensor):
+            row["ess"] = float(1 / (weights.double().square().sum() * self.n))
+            row["weight_quantiles"] = _quantiles(weights * self.n)
+        row["seconds"] = time.perf_counter() - self._started
+        histories = {}
+        if self.samples:
+            whole = self.last if self._measured is None else distributed.gather_rows(self._measured, self.n)
+            threshold = torch.tensor(row.get("threshold", math.log(2)))
+            histories["losses"] = whole.float().cpu().numpy()
+            histories["easy"] = (whole <= threshold.to(whole)).cpu().numpy()
+        self.record.append(row, **histories)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs, from any step: tensors, numbers and strings only. All ranks must call it."""
+        self.method.sync()
+        if self._open:
+            self._share_last()
+        return {
+            "format": STATE_FORMAT,
+            "n": self.n,
+            "labels": _fingerprint(self.train_set),
+            "method_class": type(self.method).__name__,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "epoch": self.number,
+            "step": self.steps_done,
+            "open": self._open,
+            "rows": None if self._rows is None else self._rows.clone(),
+            "last": self.last.clone(),
+            "measured": None if self._measured is None else distributed.gather_rows(self._measured, self.n),
+            "method": {name: value.clone() for name, value in self.method.state_dict().items()},
+            "epochs": [dict(row) for row in self.record.epochs],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes back a state; the next ``epoch`` goes on after the last batch that was done.
+
+        Raises:
+            ValueError: If the state is of another format, method or training set; nothing is changed then.
+        """
+        self._refuse_foreign(state)
+        self.method.load_state_dict(state["method"])
+        self.number, self.steps_done = state["epoch"], state["step"]
+        self._open = self._resumed = state["open"]
+        self._rows = state["rows"]
+        self.last = state["last"].clone().to(self.last.device)
+        measured = state["measured"]
+        here = distributed.share(self.n)
+        self._measured = None if measured is None else measured[here.start : here.stop].to(self.last.device)
+        done = len(state["epochs"])
+        self.record.rewind(done)
+        for row in state["epochs"][len(self.record.epochs) :]:
+            self.record.append(row)
+
+    def _refuse_foreign(self, state: Mapping[str, Any]) -> None:
+        if state.get("format") != STATE_FORMAT:
+            raise ValueError(f"the state has format {state.get('format')!r}; this version reads {STATE_FORMAT}")
+        if state["method_class"] != type(self.method).__name__:
+            raise ValueError(
+                f"the state is of {state['method_class']}, and this method is {type(self.method).__name__}"
+            )
+        if state["n"] != self.n:
+            raise ValueError(f"the state is of a training set of {state['n']} rows, and this one has {self.n}")
+        labels = _fingerprint(self.train_set)
+        if None not in (state["labels"], labels) and state["labels"] != labels:
+            raise ValueError("the state is of a training set with other labels")
+        if state["open"] and (state["seed"], state["batch_size"]) != (self.seed, self.batch_size):
+            raise ValueError(
+                f"the state was taken inside an epoch with seed {state['seed']} and batch_size {state['batch_size']}; "
+                f"with seed {self.seed} and batch_size {self.batch_size} that epoch cannot go on"
+            )
+
+    def _follow(self, device: torch.device) -> None:
+        if self.last.device != device:
+            self.last = self.last.to(device)
+            self._measured = None if self._measured is None else self._measured.to(device)
+            self.method.to(device)
+
+
+def _length(data: Any, name: str) -> int:
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise TypeError(
+            f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps something for "
+            "every row, so give the dataset __len__ and __getitem__"
+        )
+    if len(data) < 1:
+        raise ValueError(f"{name} is empty")
+    return len(data)
+
+
+def _device(model: nn.Module) -> torch.device:
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def _quantiles(values: Tensor) -> list[float]:
+    """Quantiles; of every k-th value where there are more than a million (they are for a plot)."""
+    values = values.detach()[:: max(1, len(values) // 1_000_000)].double().sort().values
+    return [float(values[round(q * (len(values) - 1))]) for q in QUANTILES]
+
+
+def _fingerprint(data: Any) -> int | None:
+    """A checksum of the labels where the data set has them at hand."""
+    for name in ("targets", "labels", "y"):
+        labels = getattr(data, name, None)
+        if isinstance(labels, Tensor):
+            labels = labels.cpu().numpy()
+        if isinstance(labels, list | tuple) and labels and isinstance(labels[0], int):
+            labels = np.asarray(labels)
+        if isinstance(labels, np.ndarray) and labels.dtype != object:
+            return zlib.crc32(np.ascontiguousarray(labels).tobytes())
+    return None
+
+
+@contextmanager
+def _untouched_generators() -> Iterator[None]:
+    """A dataset's own transforms may draw from the global generators; the measuring pass leaves them as found."""
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)

@@ -1,0 +1,47 @@
+"""A data set that is held whole in memory, on any device, and hands out a batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+__all__ = ["Arrays"]
+
+
+class Arrays(Dataset[tuple[Tensor, Tensor]]):
+    """Inputs and targets as two tensors; ``batch`` takes many rows at once, which is what makes it fast.
+
+    Args:
+        x: (N, ...) inputs.
+        y: (N, ...) targets.
+        augment: ``augment(x, generator) -> x`` for whole batches, or None.
+
+    Example:
+        >>> data = Arrays(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 0]))
+        >>> data.batch(torch.tensor([2, 0]))
+        (tensor([[4., 5.],
+                [0., 1.]]), tensor([0, 0]))
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
+    ) -> None:
+        if len(x) != len(y):
+            raise ValueError(f"there are {len(x)} inputs and {len(y)} targets")
+        self.x, self.y, self.augment = x, y, augment
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        return self.x[row], self.y[row]
+
+    def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """The rows of ``index``, augmented when there is a generator to do it with."""
+        x, y = self.x[index.to(self.x.device)], self.y[index.to(self.y.device)]
+        if self.augment is not None and generator is not None:
+            x = self.augment(x, generator)
+        return x, y

@@ -1,0 +1,35 @@
+"""scikit-learn's bundled digits: 1,797 real 8x8 images, no download."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core import derive
+
+__all__ = ["load_digits"]
+
+
+def load_digits(seed: int = 0, valid: float = 0.1, test: float = 0.3) -> dict[str, tuple[Tensor, Tensor]]:
+    """The digits, split at random into train, valid and test parts.
+
+    Args:
+        seed: The split is a function of it.
+        valid: Share of the validation part.
+        test: Share of the test part.
+
+    Returns:
+        ``{"train": (x, y), "valid": ..., "test": ...}`` with x (n, 1, 8, 8) float32 in [-1, 1] and y (n,) int64.
+    """
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ImportError("the digits come with scikit-learn: pip install 'torchcurriculum[digits]'") from error
+    images, labels = datasets.load_digits(return_X_y=True)
+    x = torch.from_numpy((images / 8.0 - 1.0).astype(np.float32)).view(-1, 1, 8, 8)
+    y = torch.from_numpy(labels.astype(np.int64))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(derive(seed, "split")))
+    n_test, n_valid = round(test * len(x)), round(valid * len(x))
+    parts = {"test": order[:n_test], "valid": order[n_test : n_test + n_valid], "train": order[n_test + n_valid :]}
+    return {name: (x[rows], y[rows]) for name, rows in parts.items()}

@@ -1,0 +1,103 @@
+"""``indexed(loader)``: the rows of each batch, beside the batch, for any map-style DataLoader left as it is."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+__all__ = ["indexed"]
+
+
+class _Recorder:
+    """A (batch) sampler that remembers what it handed out. Samplers run in the main process, also with workers."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+        self.handed_out: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        queue: deque[Any] = deque()
+        self.handed_out = queue
+        for rows in self.sampler:
+            rows = list(rows) if isinstance(rows, tuple | list) or hasattr(rows, "__iter__") else rows
+            queue.append(rows)
+            yield rows
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __getattr__(self, name: str) -> Any:  # set_epoch, batch_size, ... of the user's own sampler
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["sampler"], name)
+
+
+# One shadow for each loader, so that persistent workers stay alive from epoch to epoch.
+_SHADOWS: weakref.WeakKeyDictionary[DataLoader[Any], tuple[DataLoader[Any], _Recorder]] = weakref.WeakKeyDictionary()
+
+
+class indexed:
+    """Iterates over ``loader`` and yields ``(index, batch)``: the (B,) int64 rows of each batch, and the batch.
+
+    The dataset, the collate function, workers, ``drop_last`` and the sampler are the user's own: batches are exactly
+    those of the loader. It works with shuffling, subsets (rows of the subset), batch samplers, any number of workers
+    and any form of batch, and patches nothing.
+
+    Args:
+        loader: A ``DataLoader`` over a map-style dataset.
+
+    Example:
+        >>> from torch.utils.data import DataLoader
+        >>> loader = DataLoader([10.0, 11.0, 12.0], batch_size=2)
+        >>> [(index.tolist(), batch.tolist()) for index, batch in indexed(loader)]
+        [([0, 1], [10.0, 11.0]), ([2], [12.0])]
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        if not isinstance(loader, DataLoader):
+            raise TypeError(f"indexed needs a torch DataLoader, got {type(loader).__name__}")
+        if isinstance(loader.dataset, IterableDataset):
+            raise TypeError(
+                f"{type(loader.dataset).__name__} is an iterable dataset: its samples have no row numbers to hold "
+                "weights for. Give it __len__ and __getitem__, or yield an id of your own with each sample."
+            )
+        if loader.num_workers > 0 and not getattr(loader, "in_order", True):
+            raise ValueError("this loader has in_order=False, so its batches cannot be matched with their rows")
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        shadow, recorder = _shadow(self.loader)
+        queue: deque[Any] | None = None
+        for batch in shadow:
+            # The sampler's iterator is made by the time the first batch is here; a later loop makes another queue.
+            queue = recorder.handed_out if queue is None else queue
+            yield _as_index(queue.popleft()), batch
+
+
+def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:
+    """A shallow copy of the loader whose batch sampler remembers; the user's loader stays untouched."""
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    sampler = getattr(loader, name)
+    if loader not in _SHADOWS or _SHADOWS[loader][1].sampler is not sampler:
+        shadow, recorder = copy.copy(loader), _Recorder(sampler)
+        vars(shadow)[name] = recorder  # DataLoader forbids plain assignment after its construction
+        vars(shadow)["_iterator"] = None
+        _SHADOWS[loader] = shadow, recorder
+    return _SHADOWS[loader]
+
+
+def _as_index(rows: Any) -> Tensor:
+    index = torch.as_tensor(rows)
+    if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
+        raise TypeError(f"the sampler yields {index.dtype}, not row numbers")
+    return index.to(torch.int64).reshape(-1)

@@ -1,0 +1,38 @@
+"""Synthetic label noise, as the paper adds it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..core import derive
+
+__all__ = ["flip_labels"]
+
+
+def flip_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:
+    """Each label, independently with probability ``rate``, becomes another class drawn uniformly.
+
+    Args:
+        labels: (N,) int64 labels in ``range(classes)``.
+        rate: Probability of a flip, in [0, 1].
+        classes: Number of classes, at least 2.
+        seed: The noise is a function of it; the global generators are not touched.
+
+    Returns:
+        (N,) labels; compare with the given ones to know which were flipped.
+
+    Example:
+        >>> clean = torch.zeros(1000, dtype=torch.int64)
+        >>> noisy = flip_labels(clean, 0.4, classes=10, seed=0)
+        >>> int((noisy != clean).sum()), int(noisy.max())
+        (403, 9)
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"the noise rate must lie in [0, 1], got {rate!r}")
+    if classes < 2 or (len(labels) and (labels.min() < 0 or labels.max() >= classes)):
+        raise ValueError(f"labels must lie in range({classes}), with at least two classes")
+    generator = torch.Generator().manual_seed(derive(seed, "label noise"))
+    flipped = torch.rand(len(labels), generator=generator) < rate
+    shift = torch.randint(1, classes, (len(labels),), generator=generator)
+    return torch.where(flipped.to(labels.device), (labels + shift.to(labels.device)) % classes, labels)

@@ -1,0 +1,186 @@
+"""The contract of ``style.md``, over every row of the table."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+
+from torchcurriculum import Arrays, Batch, Step, methods
+from torchcurriculum.core import Task
+
+from .problem import BATCH, EPOCHS, N, Run, data, differences, method
+from .problem import model as make_model
+from .table import TABLE, Row
+
+every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.label)
+
+
+def test_every_method_has_a_row() -> None:
+    assert {row.name for row in TABLE} == set(methods.names())
+
+
+@every
+def test_it_trains(row: Row) -> None:
+    run = Run(method(row), row)
+    before = {name: value.clone() for name, value in run.net.state_dict().items()}
+    with torch.no_grad():
+        at_first = run.curriculum.task.loss_fn(run.net(data().x), data().y).mean()
+    run.train(epochs=12)
+    with torch.no_grad():
+        at_last = run.curriculum.task.loss_fn(run.net(data().x), data().y).mean()
+    after = run.net.state_dict()
+    assert all(value.isfinite().all() for value in after.values())
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert at_last < at_first
+    assert [epoch["epoch"] for epoch in run.curriculum.record.epochs] == list(range(1, 13))
+
+
+@every
+def test_an_epoch_visits_each_planned_row_once(row: Row) -> None:
+    run = Run(method(row), row)
+    for _ in range(EPOCHS):
+        seen = []
+        for batch in run.curriculum.epoch(run.net):
+            run.curriculum.loss(run.net, batch).backward()
+            seen += batch.index.tolist()
+        rows = run.curriculum._rows
+        planned = list(range(N)) if rows is None else rows.tolist()
+        assert sorted(seen) == sorted(planned)
+
+
+@every
+def test_weights_are_finite_not_negative_and_sum_as_promised(row: Row) -> None:
+    run = Run(method(row), row)
+    made = run.curriculum.method
+    sums = []
+    original = made.weigh
+
+    def spy(step: Step) -> torch.Tensor:
+        weights = original(step)
+        assert weights.shape == step.losses.shape
+        assert weights.isfinite().all()
+        assert (weights >= 0).all()
+        sums.append(weights.sum().item())
+        return weights
+
+    made.weigh = spy  # type: ignore[method-assign]
+    run.train()
+    if row.sums == "one":
+        assert sums == pytest.approx([1.0] * len(sums), abs=1e-12)
+    vector = getattr(made, "weights", None)
+    if vector is not None:
+        assert vector.shape == (N,)
+        assert vector.dtype == torch.float64
+        assert vector.sum().item() == pytest.approx(1, abs=1e-12)
+        assert (vector >= 0).all()
+
+
+@every
+def test_at_strength_zero_it_is_vanilla_bit_for_bit(row: Row) -> None:
+    if row.zero is None:
+        assert row.zero_reason, "a row without a strength of zero must say why"
+        return
+    vanilla = Run(methods.build("vanilla", N, EPOCHS), TABLE[0]).train()
+    still = Run(method(row, zero=True), row).train()
+    for name, value in vanilla.net.state_dict().items():
+        assert torch.equal(value, still.net.state_dict()[name]), name
+
+
+@every
+@pytest.mark.parametrize("stop_after", [1, 5, 7, 12])
+def test_resuming_from_any_step_is_bit_equal(row: Row, stop_after: int) -> None:
+    whole = Run(method(row), row).train()
+    stopped = Run(method(row), row).train(stop_after=stop_after).state()
+    buffer = io.BytesIO()
+    torch.save(stopped, buffer)
+    buffer.seek(0)
+    state = torch.load(buffer, weights_only=True)
+    resumed = Run(method(row), row).load(state).train()
+    for name, value in whole.tensors().items():
+        assert torch.equal(value, resumed.tensors()[name]), name
+    assert _rows(resumed) == _rows(whole)
+
+
+def _rows(run: Run) -> list[dict[str, object]]:
+    return [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in run.curriculum.record.epochs]
+
+
+@every
+def test_state_needs_no_pickle(row: Row) -> None:
+    state = Run(method(row), row).train(stop_after=7).curriculum.state_dict()
+    tensors = {f"method/{name}": value for name, value in state.pop("method").items()}
+    tensors |= {name: state.pop(name) for name in list(state) if isinstance(state[name], torch.Tensor)}
+    assert load_safetensors(save_safetensors({k: v.contiguous() for k, v in tensors.items()})).keys() == tensors.keys()
+    json.dumps(state)
+
+
+@every
+def test_generators_and_modes_are_left_as_found(row: Row) -> None:
+    run = Run(method(row), row)
+    run.net.train()
+    run.net[1].eval()
+    modes = [module.training for module in run.net.modules()]
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    for _ in range(2):
+        for batch in run.curriculum.epoch(run.net):
+            run.curriculum.loss(run.net, batch).backward()
+            assert [module.training for module in run.net.modules()] == modes
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+@every
+def test_permuting_a_batch_permutes_its_weights(row: Row) -> None:
+    if row.permutes_reason:
+        return
+    order = torch.randperm(BATCH, generator=torch.Generator().manual_seed(1))
+    weights = []
+    for permutation in (torch.arange(BATCH), order):
+        run = Run(method(row), row).train(epochs=2)
+        x, y = data().batch(torch.arange(BATCH)[permutation])
+        batch = Batch(x, y, torch.arange(BATCH)[permutation], task=run.curriculum.task)
+        logits, losses = run.curriculum.task.losses(run.net, batch)
+        weights.append(run.curriculum.method.weigh(Step(run.net, batch, logits, losses.detach())))
+    torch.testing.assert_close(weights[0][order], weights[1], rtol=1e-12, atol=1e-15)
+
+
+@every
+def test_a_nan_is_refused_by_the_name_of_its_row(row: Row) -> None:
+    run = Run(method(row), row)
+    broken = data()
+    broken.x[11] = math.nan
+    run.curriculum.train_set = run.curriculum._measure_set = Arrays(broken.x, broken.y)
+    with pytest.raises(ValueError, match=r"NaN or infinite, at rows \[.*11.*\]") as caught:
+        run.train()
+    assert "nan_strategy" in str(caught.value)
+
+
+@every
+def test_a_loss_that_reduces_is_refused(row: Row) -> None:
+    run = Run(method(row), row)
+    run.curriculum.task = Task(run.curriculum.task.forward, torch.nn.functional.cross_entropy)
+    with pytest.raises(ValueError, match="reduction='none'"):
+        run.train()
+
+
+@every
+def test_it_survives_float32_and_bfloat16(row: Row) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        run = Run(method(row), row)
+        run.net.to(dtype)
+        small = Arrays(data().x.to(dtype), data().y)
+        run.curriculum.train_set = run.curriculum._measure_set = small
+        run.train(epochs=2)
+        assert all(value.isfinite().all() for value in run.net.state_dict().values())
+
+
+def test_rows_with_a_reason_say_it_and_models_agree() -> None:
+    assert differences({"a": torch.ones(1)}, {"a": torch.ones(1)}) == {"a": 0.0}
+    assert torch.equal(make_model()[0].weight, make_model()[0].weight)

@@ -153,10 +153,17 @@ def normalise(log_weights: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Task:
-    """How a model meets a batch: the user's forward function and per-sample loss function."""
+    """How a model meets a batch: the user's forward function, per-sample loss function and data.
+
+    Args:
+        forward: ``forward(model, x) -> outputs``.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``.
+        rows: ``rows(index) -> Batch``: any rows of the training set as they are, for methods that hold some out.
+    """
 
     forward: Forward
     loss_fn: LossFunction
+    rows: Callable[[Tensor], Batch] | None = None
 
     def losses(self, model: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
         """Outputs of the model and the (B,) losses, with gradients; of a mixed batch, the mixture of its two losses."""

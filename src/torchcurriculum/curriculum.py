@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from . import distributed
 from .core import (
@@ -127,7 +127,8 @@ class Curriculum:
             raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
         self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
-        self.task = Task(forward, loss_fn)
+        self.task = Task(forward, loss_fn, self._fetch_rows)
+        self._device = torch.device("cpu")
         self._unpack, self._workers = unpack, workers
         self._loader_options: dict[str, Any] = {
             "collate_fn": collate_fn,
@@ -154,7 +155,7 @@ class Curriculum:
         """
         if self._open and not self._resumed:
             self._finish()  # the user left the epoch before its end
-        device = _device(model)
+        device = self._device = _device(model)
         self._follow(device)
         if not self._open:
             self._begin(model)
@@ -316,6 +317,16 @@ class Curriculum:
         assert loader.generator is not None
         loader.generator.manual_seed(derive(self.seed, name, self.number))
         yield from loader
+
+    def _fetch_rows(self, index: Tensor) -> Batch:
+        """Rows of the measuring set, whatever the plan, for methods that ask through ``Task.rows``."""
+        data, rows = self._measure_set, index.cpu()
+        if hasattr(data, "batch"):
+            raw = data.batch(rows)
+        else:
+            raw = (self._loader_options["collate_fn"] or default_collate)([data[row] for row in rows.tolist()])
+        x, y = self._unpack(raw)
+        return Batch(to_device(x, self._device), to_device(y, self._device), index.to(self._device), task=self.task)
 
     # ------------------------------------------------------------------ record and state
 

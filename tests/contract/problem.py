@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchcurriculum import Arrays, Curriculum, Method, methods
 
-from .table import Row
+from .row import Row
 
 N, CLASSES, BATCH, EPOCHS = 37, 3, 8, 4
 

@@ -18,7 +18,8 @@ from torchcurriculum.core import Task
 
 from .problem import BATCH, EPOCHS, N, Run, data, differences, method
 from .problem import model as make_model
-from .table import TABLE, Row
+from .row import Row
+from .table import TABLE
 
 every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.label)
 

@@ -1,4 +1,4 @@
-"""One process and several give the same parameters and the same method state, in float64, for every row of the table."""
+"""One process and several give the same parameters and method state, in float64, for every row of the table."""
 
 from __future__ import annotations
 

@@ -223,7 +223,13 @@ def _refuse_bad_knobs(n: int, q: float, threshold: Any, tau: float, weighting: s
 
 
 def _register(weighting: Weighting, words: str) -> None:
-    @register(f"apw-{weighting.lower()}", f"adaptive point weights from losses, updated {words}")
+    @register(
+        f"apw-{weighting.lower()}",
+        APW,
+        f"adaptive point weights from losses, updated {words}",
+        when="Some labels are wrong and you want two interpretable knobs, a weight for every sample and a theory.",
+        cost="With measure='pass' one forward pass over the set for each epoch, with 'running' none; 8 bytes a sample.",
+    )
     def _apw(n: int, epochs: int, **options: Any) -> APW:
         return APW(n, **{"q": max(2, epochs), "weighting": weighting, **options})
 

@@ -84,7 +84,13 @@ class Mixed(Method):
 
 
 def _register(weighting: Weighting) -> None:
-    @register(f"m-apw-{weighting.lower()}", f"mixup with coefficients from APW's weights, {weighting}-weighting")
+    @register(
+        f"m-apw-{weighting.lower()}",
+        Mixed,
+        f"mixup with coefficients from APW's weights, {weighting}-weighting",
+        when="Inputs that can be averaged and many wrong labels: mixup's robustness, less of its loss of confidence.",
+        cost="As APW, and for I and EI one more forward pass in each step.",
+    )
     def _m_apw(n: int, epochs: int, reading: Reading = "beta", alpha: float = 1.0, **options: Any) -> Mixed:
         inner = APW(n, **{"q": max(2, epochs), "weighting": weighting, **options})
         return Mixed(inner, reading, alpha)

@@ -103,7 +103,14 @@ class Sampled(Method):
 def _register(weighting: Weighting | None) -> None:
     after = f"{weighting}-weighting" if weighting else "the average loss"
 
-    @register(f"s-apw-{(weighting or 'a').lower()}", f"the set grows by draws with APW's weights, then {after}")
+    @register(
+        f"s-apw-{(weighting or 'a').lower()}",
+        Sampled,
+        f"the set grows by draws with APW's weights, then {after}",
+        when="Early epochs should be short and easy. A run too short for the set to fill never sees the hard rows.",
+        cost="One forward pass over the set for each epoch (measure='pass'), fewer steps while the set grows; 9 bytes "
+        "a sample.",
+    )
     def _s_apw(n: int, epochs: int, fraction: float = 0.05, **options: Any) -> Sampled:
         inner = APW(n, **{"q": max(2, epochs), "weighting": weighting or "E", **options})
         return Sampled(inner, fraction, average=weighting is None)

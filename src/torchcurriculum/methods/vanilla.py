@@ -14,6 +14,12 @@ class Vanilla(Method):
     """No curriculum: the baseline that every figure is put beside."""
 
 
-@register("vanilla", "plain training with the average loss: the baseline")
+@register(
+    "vanilla",
+    Vanilla,
+    "plain training with the average loss: the baseline",
+    when="Labels are clean and the data is even. Always run it beside anything else.",
+    cost="Nothing.",
+)
 def _vanilla(n: int, epochs: int, **options: Any) -> Vanilla:
     return Vanilla(**options)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CHOICES", "colour", "picture", "render"]
 
 CHOICES = 8  # colours for methods: choice-0 (a quiet grey, for the baseline) to choice-7
+# "ink" comes first: its stand-in is black, which is what matplotlib takes where nobody says a colour.
 COLOURS = ("ink", "muted", "line", "early", *(f"choice-{number}" for number in range(CHOICES)))
 DROPPED = ("metadata", "style")
 
@@ -29,7 +30,7 @@ def colour(name: str) -> str:
 
     So one picture follows the reader's light or dark scheme.
     """
-    return f"#0000{COLOURS.index(name) + 1:02x}"
+    return f"#0000{COLOURS.index(name):02x}"
 
 
 def render(draw: Callable[[], Figure], key: str, label: str) -> str:
@@ -125,7 +126,7 @@ def _attributes(element: Any, tag: str, key: str) -> dict[str, str]:
 
 def _style(text: str) -> str:
     text = re.sub(r"font-family:[^;]*(; )?", "", text)
-    return re.sub(r"#0000([0-9a-f]{2})\b", lambda match: f"var(--{COLOURS[int(match[1], 16) - 1]})", text)
+    return re.sub(r"#0000([0-9a-f]{2})\b", lambda match: f"var(--{COLOURS[int(match[1], 16)]})", text)
 
 
 def _numbers(text: str) -> str:

@@ -1,0 +1,319 @@
+"""The figures, drawn with matplotlib's objects (no pyplot, no global figure), and a caption for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..record import Record
+from .series import (
+    Missing,
+    Spread,
+    data_map,
+    early_epochs,
+    first_later,
+    label_weights,
+    quantiles,
+    spread,
+    stack,
+)
+from .svg import CHOICES, colour, render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["BINNED_ABOVE", "curves", "phases", "sample_map", "weights"]
+
+BINNED_ABOVE = 5000
+BINS = 36
+WIDTH = 7.2  # inches
+TINY = 1e-12  # the least weight on a logarithmic axis
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
+GROUPS = (
+    ("easy in more than 2/3 of the epochs", "o", "choice-1"),
+    ("in between", "s", "choice-5"),
+    ("easy in fewer than 1/3", "^", "choice-2"),
+)
+
+
+def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str) -> tuple[str, str]:
+    """A metric over epochs, a line for each method: mean over seeds, and a band from the least to the greatest.
+
+    Args:
+        runs: Records by method.
+        name: The column.
+        words: What the column is called.
+        key: The figure's id.
+
+    Returns:
+        The picture and its caption.
+
+    Raises:
+        Missing: Where no record has the column.
+    """
+    lines = {method: spread(stack(records, name)) for method, records in runs.items()}
+    places = {method: place for place, method in enumerate(_vanilla_first(runs))}
+    lines = {method: line for method, line in lines.items() if len(line.epochs)}
+    if not lines:
+        raise Missing(f"The records hold no {words.lower()} ({name}).")
+
+    def draw() -> Figure:
+        figure, (axes,) = _figure([(0.55, 5.15)], 2.9)
+        ends = []
+        for method, line in lines.items():
+            tint = colour(f"choice-{places[method] % CHOICES}")
+            _line(axes, line, tint, DASHES[places[method] % len(DASHES)], scale=100)
+            ends.append((100 * line.mean[-1], _short(method), tint))
+        _label_ends(axes, ends)
+        axes.set_title(f"{words}, %", loc="left")
+        return figure
+
+    finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
+    caption = f"{words} over epochs: the mean over seeds, and a band from the least to the greatest seed."
+    return render(draw, key, f"{words} over epochs. At the end: {finals}."), caption
+
+
+def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+    """rho and E-Prop (left) and alpha (right) of one method over epochs, with the early phase shaded."""
+    rho, alpha, eprop = (spread(stack(records, name)) for name in ("rho", "alpha", "eprop"))
+    early, firsts = early_epochs(records), first_later(records)
+
+    def draw() -> Figure:
+        figure, (left, right) = _figure([(0.4, 2.75), (4.1, 2.45)], 2.3)
+        ends = []
+        for line, words, tint, dashes in ((rho, "ρ", "choice-1", "-"), (eprop, "E-Prop", "choice-2", DASHES[1])):
+            if len(line.epochs):
+                _line(left, line, colour(tint), dashes)
+                ends.append((line.mean[-1], words, colour(tint)))
+        left.set_ylim(-0.03, 1.03)
+        _label_ends(left, ends)
+        left.set_title("Difficulty ρ and easy share E-Prop", loc="left", pad=14)
+        right.axhline(0, color=colour("muted"), linewidth=0.6)
+        if len(alpha.epochs):
+            _line(right, alpha, colour("choice-4"), "-")
+            _label_ends(right, [(alpha.mean[-1], "α", colour("choice-4"))])
+        right.set_title("Weight change α", loc="left", pad=14)
+        for axes in (left, right):
+            _shade(axes, early, min(firsts, default=None))
+        return figure
+
+    moment = _transition(firsts, len(records))
+    caption = f"{method}: training difficulty, share of easy training samples and weight change. {moment}"
+    return render(draw, key, caption), caption
+
+
+def weights(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+    """The distribution of N w over epochs and, where they are known, its means over right and wrong labels."""
+    epochs, table = quantiles(records)
+    table = np.maximum(table, TINY)
+    try:
+        both = [np.array(kind) for kind in zip(*map(label_weights, records), strict=True)]
+        note = "Right: the mean weight of samples whose given label is right, and of those whose label is wrong."
+    except (Missing, ValueError) as reason:
+        both, note = [], str(reason) if isinstance(reason, Missing) else "The seeds differ in their number of epochs."
+    kinds = dict(zip(("right", "wrong"), map(spread, both), strict=False))
+
+    def draw() -> Figure:
+        figure, panels = _figure([(0.5, 2.45), (4.1, 2.4)] if kinds else [(0.5, 5.6)], 2.6)
+        _fan(panels[0], epochs, table)
+        if kinds:
+            ends = []
+            for (words, line), tint, dashes in zip(kinds.items(), ("choice-1", "choice-2"), DASHES, strict=False):
+                _line(panels[1], line, colour(tint), dashes)
+                ends.append((line.mean[-1], words, colour(tint)))
+            _log_axis(panels[1], [line.low.min() for line in kinds.values()] + [k.high.max() for k in kinds.values()])
+            _label_ends(panels[1], ends)
+            panels[1].set_title("Mean N·w by given label", loc="left")
+        return figure
+
+    caption = f"{method}: quantiles of the weights, as multiples of the average weight (median over seeds). {note}"
+    low, high = table[-1, 0], table[-1, -1]
+    return render(draw, key, f"{caption} At the end weights lie between {low:.3g} and {high:.3g}."), caption
+
+
+def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+    """The data map of a method's first seed: every sample's mean loss over the standard deviation of its loss."""
+    data = data_map(records[0])
+    sides: list[tuple[str, Any]] = [("All samples", slice(None))]
+    if data.right is not None:
+        sides = [("Given label right", data.right), ("Given label wrong", ~data.right)]
+    binned = len(data.mean) > BINNED_ABOVE
+
+    def draw() -> Figure:
+        boxes = [(0.5, 3.1), (3.95, 3.1)] if len(sides) == 2 else [(0.5, 4.4)]
+        figure, panels = _figure(boxes, 3.3, top=0.62)
+        for axes, (title, rows) in zip(panels, sides, strict=True):
+            _samples(axes, data.std[rows], data.mean[rows], data.group[rows], (data.std, data.mean) if binned else None)
+            axes.set_title(f"{title}: {len(data.mean[rows]):,}", loc="left")
+            axes.set_xlabel("standard deviation of the loss")
+            for limit, values in ((axes.set_xlim, data.std), (axes.set_ylim, data.mean)):
+                limit(*_padded(values))
+        panels[0].set_ylabel("mean loss")
+        for _, mark, tint in GROUPS:
+            panels[0].plot([], [], mark, color=colour(tint), markersize=4, markeredgewidth=0)
+        figure.legend(
+            panels[0].lines[-len(GROUPS) :], [group[0] for group in GROUPS], ncols=3, loc="upper left", frameon=False
+        )
+        return figure
+
+    counts = ", ".join(f"{int((data.group == place).sum()):,} {words}" for place, (words, _, _) in enumerate(GROUPS))
+    marks = "a mark stands for the samples of a small square, and is larger for more" if binned else "a mark is a sample"
+    caption = f"{method}, first seed, {len(data.mean):,} samples ({marks}): {counts}."
+    return render(draw, key, f"Data map of {caption}"), caption
+
+
+# ---------------------------------------------------------------------- parts of figures
+
+
+def _figure(boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3) -> tuple[Figure, list[Axes]]:
+    """A figure with panels at (left, width) in inches, all over epochs, with quiet axes."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(WIDTH, height))
+    panels = []
+    for left, width in boxes:
+        bottom = 0.42
+        axes = figure.add_axes((left / WIDTH, bottom / height, width / WIDTH, (height - bottom - top) / height))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(colour("line"))
+        axes.tick_params(length=0, labelcolor=colour("muted"), labelsize=8)
+        axes.grid(axis="y", color=colour("line"), linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("epoch", color=colour("muted"))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.yaxis.label.set_color(colour("muted"))
+        axes.title.set_size(8)
+        panels.append(axes)
+    return figure, panels
+
+
+def _line(axes: Axes, line: Spread, tint: str, dashes: Any, scale: float = 1.0) -> None:
+    few = "o" if len(line.epochs) <= 2 else None  # one epoch makes no line
+    axes.fill_between(line.epochs, scale * line.low, scale * line.high, color=tint, alpha=0.14, linewidth=0)
+    axes.plot(line.epochs, scale * line.mean, color=tint, linestyle=dashes, linewidth=1.5, marker=few, markersize=4)
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names lines at their right ends, moved apart where they would touch."""
+    axes.margins(x=0.02)
+    # In axes units: the only ones in which text has the same height everywhere.
+    low, high = axes.get_ylim()
+    to_axes = axes.transAxes.inverted()
+    values = [float(to_axes.transform(axes.transData.transform((0, min(max(y, low), high))))[1]) for y, _, _ in ends]
+    figure = axes.get_figure()
+    assert figure is not None
+    gap = 0.15 / (axes.get_position().height * figure.get_figheight())
+    for (_, words, tint), start, place in zip(ends, values, _apart(values, gap), strict=True):
+        style = {"color": tint, "linewidth": 0.6, "clip_on": False}
+        axes.plot([1.0, 1.02], [start, place], transform=axes.transAxes, **style)
+        axes.text(1.03, place, words, transform=axes.transAxes, color=tint, va="center", parse_math=False)
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """The values moved as little as a pass up and a pass down allow, so that neighbours are ``gap`` apart.
+
+    Example:
+        >>> [round(value, 2) for value in _apart([0.5, 0.5, 0.99], 0.1)]
+        [0.5, 0.6, 0.99]
+    """
+    order = np.argsort(np.asarray(values), kind="stable")
+    placed = np.asarray(values, dtype=float)[order]
+    for i in range(1, len(placed)):
+        placed[i] = max(placed[i], placed[i - 1] + gap)
+    limit = max(1.0, gap * (len(placed) - 1))
+    for i in range(len(placed) - 1, -1, -1):
+        placed[i] = min(placed[i], limit)
+        limit = placed[i] - gap
+    result = np.empty_like(placed)
+    result[order] = placed
+    return result.tolist()
+
+
+def _shade(axes: Axes, early: np.ndarray, first: int | None) -> None:
+    """Shades the early phase and marks the first epoch of the later one."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], early, [False]]).astype(int)))
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        axes.axvspan(begin + 0.5, end + 0.5, color=colour("early"), linewidth=0, zorder=0)
+    axes.set_xlim(0.5, max(len(early), 1) + 0.5)
+    style = {"transform": axes.get_xaxis_transform(), "fontsize": 7, "color": colour("muted"), "va": "bottom"}
+    if first is not None:
+        axes.axvline(first - 0.5, color=colour("ink"), linewidth=0.8, linestyle=(0, (2, 2)))
+    if len(edges):
+        axes.text(edges[0] + 0.5, 1.01, "early", **style)
+    if first is not None and (not len(edges) or first > len(early) / 6):
+        axes.text(first - 0.5, 1.01, "later" if len(edges) else "later from the start", **style)
+
+
+def _transition(firsts: Sequence[int], seeds: int) -> str:
+    if not firsts:
+        return "No seed reaches the later phase."
+    low, high = min(firsts), max(firsts)
+    when = f"at epoch {low}" if low == high else f"between epochs {low} and {high}, depending on the seed"
+    missing = seeds - len(firsts)
+    return f"The later phase begins {when}{f'; {missing} of {seeds} seeds do not reach it' if missing else ''}."
+
+
+def _fan(axes: Axes, epochs: np.ndarray, table: np.ndarray) -> None:
+    tint = colour("choice-1")
+    for low, high, alpha in ((0, 6, 0.13), (1, 5, 0.2), (2, 4, 0.3)):
+        axes.fill_between(epochs, table[:, low], table[:, high], color=tint, alpha=alpha, linewidth=0)
+        for side in (low, high):
+            axes.plot(epochs, table[:, side], color=tint, linewidth=0.5)
+    axes.plot(epochs, table[:, 3], color=tint, linewidth=1.5, marker="o" if len(epochs) == 1 else None)
+    _log_axis(axes, [table.min(), table.max()])
+    names = ("least", "5 %", "25 %", "median", "75 %", "95 %", "greatest")
+    _label_ends(axes, [(value, name, tint) for value, name in zip(table[-1], names, strict=True)])
+    axes.set_title("N·w, quantiles over samples", loc="left")
+
+
+def _log_axis(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers, at least from a half to two."""
+    from matplotlib.ticker import NullLocator
+
+    low, high = min(0.5, *values) / 1.15, max(2.0, *values) * 1.15
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    steps = (1, 2, 5) if high / low < 100 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+    ticks = ticks[:: -(-len(ticks) // 7)]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _samples(axes: Axes, x: np.ndarray, y: np.ndarray, group: np.ndarray, binned: Any) -> None:
+    """Marks by group: shape and colour say how often easy; in squares, the size says how many."""
+    for place, (_, mark, tint) in enumerate(GROUPS):
+        style: dict[str, Any] = {"color": colour(tint), "markeredgewidth": 0, "linestyle": "none", "marker": mark}
+        rows = group == place
+        if binned is None:
+            axes.plot(x[rows], y[rows], markersize=2.8, alpha=0.6, **style)
+            continue
+        edges = [np.linspace(*_padded(values), BINS + 1) for values in binned]
+        counts, _, _ = np.histogram2d(x[rows], y[rows], bins=edges)
+        columns, lines = np.nonzero(counts)
+        sizes = np.ceil(4 * np.log1p(counts[columns, lines]) / np.log1p(max(counts.max(), 1))).astype(int)
+        centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
+        for size in range(1, 5):
+            some = sizes == size
+            axes.plot(centres[0][columns[some]], centres[1][lines[some]], markersize=1.2 * size, alpha=0.6, **style)
+
+
+def _padded(values: np.ndarray) -> tuple[float, float]:
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    pad = 0.04 * (high - low) or 0.05
+    return low - pad, high + pad
+
+
+def _vanilla_first(runs: Mapping[str, Any]) -> list[str]:
+    """The methods with the baseline in front, so that it is the quiet grey, solid line on every page."""
+    return sorted(runs, key=lambda method: method != "vanilla")
+
+
+def _short(name: str, limit: int = 22) -> str:
+    return name if len(name) <= limit else name[: limit - 1] + "…"

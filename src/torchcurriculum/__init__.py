@@ -1,11 +1,13 @@
 """Curriculum learning for PyTorch: which samples to learn from now, how they look, and how much they count."""
 
 from . import functional, methods
+from .audit import audit
 from .core import Batch, Epoch, Method, Step
 from .curriculum import Curriculum
 from .data import Arrays, flip_labels, indexed
 from .methods import APW, Mixed, Mixup, Sampled, Vanilla
 from .record import Record
+from .thresholds import ParameterDissimilarity, error_threshold, estimate_noise_rate, quantile
 
 __version__ = "0.1.0"
 
@@ -18,12 +20,17 @@ __all__ = [
     "Method",
     "Mixed",
     "Mixup",
+    "ParameterDissimilarity",
     "Record",
     "Sampled",
     "Step",
     "Vanilla",
+    "audit",
+    "error_threshold",
+    "estimate_noise_rate",
     "flip_labels",
     "functional",
     "indexed",
     "methods",
+    "quantile",
 ]

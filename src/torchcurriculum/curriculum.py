@@ -210,6 +210,8 @@ class Curriculum:
     def _begin(self, model: nn.Module) -> None:
         self._started = time.perf_counter()
         self.number += 1
+        if self.number == 1:
+            self.record.rewind(0)  # a folder may hold an earlier run; only a loaded state goes on with it
         self._measured = None
         rows = self.method.plan(self._epoch(model))
         self._rows = None if rows is None else self._check_rows(rows)
@@ -262,8 +264,13 @@ class Curriculum:
 
     def _epoch(self, model: nn.Module) -> Epoch:
         if self.measure == "running":
-            last = self.last
-            return Epoch(self.number, self.n, last, lambda: last, None, self._pass, model, self.seed)
+
+            def seen() -> Tensor:
+                here = distributed.share(self.n)
+                self._measured = self.last[here.start : here.stop].clone()  # the record shows what drove the epoch
+                return self.last
+
+            return Epoch(self.number, self.n, self.last, seen, None, self._pass, model, self.seed)
 
         def part() -> Tensor:
             if self._measured is None:
@@ -334,7 +341,7 @@ class Curriculum:
         if isinstance(record, Record):
             return record
         meta = {"method": type(self.method).__name__, "seed": self.seed, "batch_size": self.batch_size}
-        return Record(self.n, meta, folder=record if distributed.is_first() else None)
+        return Record.open(self.n, meta, record if distributed.is_first() else None)
 
     def _append_row(self) -> None:
         losses = self.last if self._measured is None else self._measured

@@ -86,6 +86,8 @@ class Record:
         rows = self._histories.get(name)
         if not rows:
             raise RecordError(f"this record holds no {name!r} for each sample; run with samples=True to keep them")
+        if len(rows) != len(self.epochs):
+            raise RecordError(f"this record holds {name!r} of {len(rows)} epochs only, and has {len(self.epochs)}")
         return np.stack([_unpack(name, row, self.n) for row in rows])
 
     def has(self, name: str) -> bool:
@@ -118,6 +120,21 @@ class Record:
         for number, row in enumerate(self.epochs):
             histories = {name: rows[number] for name, rows in self._histories.items()}
             self._write_epoch(folder, row, histories)
+
+    @classmethod
+    def open(cls, n: int, meta: Mapping[str, Any], folder: str | Path | None) -> Record:
+        """A record that goes on with the one in ``folder`` if that is of as many rows, and else begins anew."""
+        try:
+            if folder is None:
+                return cls(n, meta)
+            record = cls.load(folder)
+        except RecordError:
+            return cls(n, meta, folder)
+        if record.n != n:
+            return cls(n, meta, folder)
+        record.meta, record.folder = dict(meta), Path(folder)
+        record.save(folder)
+        return record
 
     @classmethod
     def load(cls, folder: str | Path) -> Record:

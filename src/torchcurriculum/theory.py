@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ __all__ = [
     "Decay",
     "DifficultyBound",
     "Effectiveness",
-    "Generalisation",
     "Phase",
     "Retention",
     "Stability",
@@ -44,6 +43,7 @@ __all__ = [
     "difficulty_bound",
     "effectiveness",
     "generalisation",
+    "phase_performance",
     "positive_phases",
     "relative_performance",
     "retention",
@@ -59,15 +59,10 @@ LARGEST_LOG = 700.0  # exp of more overflows float64
 
 @dataclass(frozen=True)
 class Phase:
-    """A Delta_K-convergence phase (Definition 1): rho < 1/2 from epoch K + 1 to epoch K + Delta_K.
+    """A Delta_K-convergence phase (Definition 1): rho < 1/2 from epoch K + 1 to epoch K + Delta_K."""
 
-    Attributes:
-        start: K, the last epoch before the phase.
-        length: Delta_K, its epochs.
-    """
-
-    start: int
-    length: int
+    start: int  # K, the last epoch before the phase
+    length: int  # Delta_K, its epochs
 
     @property
     def first(self) -> int:
@@ -82,34 +77,21 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class DifficultyBound:
-    """Both sides of Theorem 1 for each epoch k: hard_weight < bound, wherever a sample is hard.
+    """Both sides of Theorem 1 for each epoch k: hard_weight < bound wherever a sample is hard."""
 
-    Attributes:
-        hard_weight: (K,) the weight w_k on the hard samples of epoch k.
-        bound: (K,) L_k^APW / e.
-        unchanged: (K,) whether epoch k + 1 has the same hard samples; then rho_{k+1} is ``hard_weight``, up to the clip.
-    """
-
-    hard_weight: np.ndarray
-    bound: np.ndarray
-    unchanged: np.ndarray
+    hard_weight: np.ndarray  # (K,) the weight w_k on the hard samples of epoch k
+    bound: np.ndarray  # (K,) L_k^APW / e
+    unchanged: np.ndarray  # (K,) whether epoch k + 1 has the same hard samples; then rho_{k+1} is hard_weight, clipped
 
 
 @dataclass(frozen=True, eq=False)
 class Effectiveness:
-    """The four quantities of Theorem 2 for each K: failure <= mean_exponential = product <= bound.
+    """The four quantities of Theorem 2 for each K: failure <= mean_exponential = product <= bound."""
 
-    Attributes:
-        failure: (K,) the fraction of samples with g_K <= 0, those that are not K-retentive.
-        mean_exponential: (K,) the mean of exp(-g_K).
-        product: (K,) Z_1 ... Z_K.
-        bound: (K,) exp(-4/q sum of gamma_k^2).
-    """
-
-    failure: np.ndarray
-    mean_exponential: np.ndarray
-    product: np.ndarray
-    bound: np.ndarray
+    failure: np.ndarray  # (K,) the fraction of samples with g_K <= 0, those that are not K-retentive
+    mean_exponential: np.ndarray  # (K,) the mean of exp(-g_K)
+    product: np.ndarray  # (K,) Z_1 ... Z_K
+    bound: np.ndarray  # (K,) exp(-4/q sum of gamma_k^2)
 
     @property
     def retentive(self) -> np.ndarray:
@@ -119,53 +101,32 @@ class Effectiveness:
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """Both sides of Theorem 3 for each K: fraction >= bound; NaN where A_K <= 0, of which the theorem does not speak.
+    """Both sides of Theorem 3 for each K: fraction >= bound; NaN where A_K <= 0, which the theorem leaves out."""
 
-    Attributes:
-        fraction: (K,) the fraction of samples with m_K > theta.
-        bound: (K,) 1 - delta(theta, gamma_1) ... delta(theta, gamma_K); it says nothing where it is negative.
-    """
-
-    fraction: np.ndarray
-    bound: np.ndarray
+    fraction: np.ndarray  # (K,) the fraction of samples with m_K > theta
+    bound: np.ndarray  # (K,) 1 - delta(theta, gamma_1) ... delta(theta, gamma_K); says nothing where it is negative
 
 
 @dataclass(frozen=True, eq=False)
 class Decay:
-    """The terms of Lemma 2 over a phase: where it applies, at_theta <= at_gamma <= at_minimum < 1.
+    """The terms of Lemma 2 over a phase: where it applies, at_theta <= at_gamma <= at_minimum < 1."""
 
-    Attributes:
-        applies: Whether theta <= gamma_min, the lemma's premise.
-        at_theta: (Delta_K,) delta(theta, gamma_k).
-        at_gamma: (Delta_K,) delta(gamma_k, gamma_k).
-        at_minimum: delta(gamma_min, gamma_min).
-        eta: eta(Delta_K), the product of ``at_theta``: the factor on Theorem 3's product over the phase.
-        eta_bound: ``at_minimum`` to the power of Delta_K, at least ``eta`` where the lemma applies.
-    """
-
-    applies: bool
-    at_theta: np.ndarray
-    at_gamma: np.ndarray
-    at_minimum: float
-    eta: float
-    eta_bound: float
+    applies: bool  # whether theta <= gamma_min, the lemma's premise
+    at_theta: np.ndarray  # (Delta_K,) delta(theta, gamma_k)
+    at_gamma: np.ndarray  # (Delta_K,) delta(gamma_k, gamma_k)
+    at_minimum: float  # delta(gamma_min, gamma_min)
+    eta: float  # eta(Delta_K), the product of at_theta: the factor on Theorem 3's product over the phase
+    eta_bound: float  # at_minimum to the power of Delta_K, at least eta where the lemma applies
 
 
 @dataclass(frozen=True, eq=False)
 class Retention:
-    """Lemma 1 over a positive phase, (N,) each: wherever ``premise`` (after > before > 0) holds, during > before.
+    """Lemma 1 over a positive phase, (N,) each: wherever the premise holds, during > before."""
 
-    Attributes:
-        before: m_K.
-        after: m_{K + Delta_K}.
-        during: b_{Delta_K} (see ``phase_performance``).
-        premise: Whether after > before > 0.
-    """
-
-    before: np.ndarray
-    after: np.ndarray
-    during: np.ndarray
-    premise: np.ndarray
+    before: np.ndarray  # m_K
+    after: np.ndarray  # m_{K + Delta_K}
+    during: np.ndarray  # b_{Delta_K}, see phase_performance
+    premise: np.ndarray  # whether after > before > 0
 
 
 def cumulative_alpha(record: Record) -> np.ndarray:
@@ -182,7 +143,7 @@ def cumulative_alpha(record: Record) -> np.ndarray:
 
 
 def strength(record: Record, q: float | None = None) -> float:
-    """q of Eq. 3: the argument, else ``record.meta["q"]``, else the one that alpha_k = log((1 - rho_k) / rho_k) / q says.
+    """q of Eq. 3: the argument, else ``record.meta["q"]``, else what alpha = log((1 - rho) / rho) / q implies.
 
     Raises:
         RecordError: If this q does not explain every alpha: another q, or a phase threshold tau other than 1/2.
@@ -199,18 +160,18 @@ def strength(record: Record, q: float | None = None) -> float:
     if q is None:
         clearest = int(np.argmax(np.abs(logit)))
         q = float(logit[clearest] / alpha[clearest]) if alpha[clearest] else math.inf
+    if not q >= 2 - 1e-6:
+        raise RecordError(f"the theorems need q >= 2, got q = {q:g}")
     if not np.allclose(alpha, logit / q, rtol=1e-6, atol=1e-9):
         raise RecordError(
             f"alpha is not log((1 - rho) / rho) / q with q = {q:g} in every epoch; the theorems are about one q and "
             "tau = 1/2. Pass the q of the run, or leave it out."
         )
-    if q < 2 - 1e-6:
-        raise RecordError(f"the theorems need q >= 2, and this run has q = {q:g}")
     return float(q)
 
 
 def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarray:
-    """g_K, Eq. 6: the sum of alpha_k beta_k to epoch K for each sample, (N,); a sample with g_K > 0 is K-retentive.
+    """g_K, Eq. 6: the sum of alpha_k beta_k to epoch K of each sample, (N,); a sample with g_K > 0 is K-retentive.
 
     Args:
         record: A record with ``easy`` of every sample.
@@ -222,18 +183,14 @@ def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarr
         >>> cumulative_performance(record)
         array([ 0.5,  0.5,  0.5, -0.5])
     """
-    total = len(record.epochs)
-    epoch = total if epoch is None else epoch
-    if not 0 <= epoch <= total:
-        raise ValueError(f"epoch must lie between 0 and {total}, the epochs of this record, got {epoch!r}")
-    performance = np.zeros(record.n)
+    epoch, performance = _epoch(record, epoch), np.zeros(record.n)
     for _, performance in islice(_trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
         pass
     return performance
 
 
 def relative_performance(record: Record, epoch: int | None = None) -> np.ndarray:
-    """m_K = g_K / A_K of each sample (Definition 3), (N,); for A_K > 0 it is 1 for a sample that was always easy.
+    """m_K = g_K / A_K of each sample (Definition 3), (N,); 1 for a sample that was always easy.
 
     Example:
         >>> record = Record(4)
@@ -241,12 +198,11 @@ def relative_performance(record: Record, epoch: int | None = None) -> np.ndarray
         >>> relative_performance(record)
         array([ 1.,  1.,  1., -1.])
     """
-    performance = cumulative_performance(record, epoch)
-    epoch = len(record.epochs) if epoch is None else epoch
-    scale = cumulative_alpha(record)[epoch - 1] if epoch else 0.0
-    if scale == 0:
+    epoch = _epoch(record, epoch)
+    total = _start(record, epoch)
+    if total == 0:
         raise ValueError(f"A_K is 0 at K = {epoch}, so m_K = g_K / A_K is not defined there")
-    return performance / scale
+    return cumulative_performance(record, epoch) / total
 
 
 def weights(record: Record, epoch: int | None = None) -> np.ndarray:
@@ -277,10 +233,10 @@ def convergence_phases(record: Record) -> list[Phase]:
 
 
 def positive_phases(record: Record) -> list[Phase]:
-    """The longest Delta_K^+-convergence phase (Definition 2) inside each convergence phase: it begins once A_K > 0.
+    """The longest Delta_K^+-convergence phase (Definition 2) inside each convergence phase, if any.
 
-    A run commonly enters its convergence phase with A_K < 0, left over from the early phase. As A_K grows from there,
-    the rest of the phase is a positive one from the first K with A_K > 0 on.
+    A run commonly enters its convergence phase with A_K < 0, left over from the early phase. As A_K grows inside the
+    phase, the rest of it is a positive phase from the first K with A_K > 0 on.
 
     Example:
         >>> record = Record(2)
@@ -306,9 +262,6 @@ def delta(theta: np.ndarray | float, gamma: np.ndarray | float, q: float) -> np.
         gamma: 1/2 - rho, between -1/2 and 1/2.
         q: The strength, at least 2.
 
-    Returns:
-        Positive numbers of the shape that ``theta`` and ``gamma`` broadcast to.
-
     Example:
         >>> round(float(delta(0.0, 0.25, q=2)), 6)   # sqrt(1/2 * 3/2)
         0.866025
@@ -318,9 +271,6 @@ def delta(theta: np.ndarray | float, gamma: np.ndarray | float, q: float) -> np.
 
 def difficulty_bound(record: Record) -> DifficultyBound:
     """Theorem 1: the weight on hard samples is below L_k^APW / e, for losses that are not negative.
-
-    Args:
-        record: A record with ``losses`` and ``easy`` of every sample.
 
     Example:
         >>> record = Record(2)
@@ -332,26 +282,18 @@ def difficulty_bound(record: Record) -> DifficultyBound:
     """
     # Losses are kept in float32, so e takes part in that precision: a loss just above e must not seem below it.
     threshold = _scalars(record, "threshold").astype(np.float32).astype(np.float64)
-    losses, hard_weight, bound, flags = _history(record, "losses"), [], [], []
+    losses, hard_weight, bound = _history(record, "losses"), [], []
     for row, error, (easy, performance) in zip(losses, threshold, _trajectory(record), strict=True):
         weight = _softmax(-performance)
         hard_weight.append(weight[~easy].sum())
-        # A loss of a row never seen is infinite, and then so is their sum.
+        # The loss of a row that was never seen is infinite, and then so is the sum.
         bound.append(weight @ row.astype(np.float64) / error if np.isfinite(row).all() else math.inf)
-        flags.append(easy)
-    unchanged = [bool(np.array_equal(a, b)) for a, b in zip(flags, flags[1:], strict=False)]
+    unchanged = [np.array_equal(now, after) for now, after in pairwise(_history(record, "easy"))]
     return DifficultyBound(np.array(hard_weight), np.array(bound), np.array([*unchanged, False]))
 
 
 def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
-    """Theorem 2 (training effectiveness): samples become K-retentive at an exponential rate.
-
-    Args:
-        record: A record with ``easy`` of every sample.
-        q: As for ``strength``.
-
-    Returns:
-        The theorem's four quantities; what is below 1e-308 is 0.
+    """Theorem 2 (training effectiveness): samples become K-retentive at an exponential rate; below 1e-308 stands 0.
 
     Example:
         >>> record = Record(4)
@@ -371,12 +313,7 @@ def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
 
 
 def stability(record: Record, theta: float, q: float | None = None) -> Stability:
-    """Theorem 3 (training stability): where A_K > 0, few samples have a small m_K.
-
-    Args:
-        record: A record with ``easy`` of every sample.
-        theta: The margin, positive.
-        q: As for ``strength``.
+    """Theorem 3 (training stability): where A_K > 0, few samples have m_K <= theta, for any theta > 0.
 
     Example:
         >>> record = Record(4)
@@ -391,17 +328,11 @@ def stability(record: Record, theta: float, q: float | None = None) -> Stability
     # m_K > theta as g_K > theta A_K: A_K may be as small as rounding leaves it.
     above = [np.mean(performance > theta * a) for a, (_, performance) in zip(total, _trajectory(record), strict=True)]
     bound = -np.expm1(np.minimum(log_product, LARGEST_LOG))
-    return Stability(theta, np.where(total > 0, above, np.nan), np.where(total > 0, bound, np.nan))
+    return Stability(np.where(total > 0, above, np.nan), np.where(total > 0, bound, np.nan))
 
 
 def decay(record: Record, phase: Phase, theta: float, q: float | None = None) -> Decay:
     """Lemma 2 and eta(Delta_K), Eq. 9: how fast the product of Theorem 3 falls over a convergence phase.
-
-    Args:
-        record: A record of APW.
-        phase: A convergence phase of it.
-        theta: The margin, positive; the lemma is about theta <= gamma_min.
-        q: As for ``strength``.
 
     Example:
         >>> record = Record(4)
@@ -413,54 +344,69 @@ def decay(record: Record, phase: Phase, theta: float, q: float | None = None) ->
     _refuse_theta(theta)
     _refuse_phase(record, phase)
     q, gamma = strength(record, q), 0.5 - _scalars(record, "rho")[phase.start : phase.last]
-    smallest, terms = float(gamma.min()), _log_delta(theta, gamma, q)
-    at_minimum = float(_log_delta(smallest, smallest, q))
-    eta = math.exp(min(float(terms.sum()), LARGEST_LOG))
-    applies, eta_bound = theta <= smallest, math.exp(phase.length * at_minimum)
-    return Decay(applies, delta(theta, gamma, q), delta(gamma, gamma, q), math.exp(at_minimum), eta, eta_bound)
+    smallest, log_eta = float(gamma.min()), float(_log_delta(theta, gamma, q).sum())
+    at_minimum = float(delta(smallest, smallest, q))
+    return Decay(
+        applies=theta <= smallest,
+        at_theta=delta(theta, gamma, q),
+        at_gamma=delta(gamma, gamma, q),
+        at_minimum=at_minimum,
+        eta=math.exp(min(log_eta, LARGEST_LOG)),
+        eta_bound=at_minimum**phase.length,
+    )
+
+
+def phase_performance(record: Record, phase: Phase) -> np.ndarray:
+    """b_{Delta_K} of each sample, (N,) in [-1, 1]: (g_{K + Delta_K} - g_K) / (A_{K + Delta_K} - A_K), Theorem 4.
+
+    Example:
+        >>> record = Record(4)
+        >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
+        >>> phase_performance(record, Phase(0, 1))
+        array([ 1.,  1.,  1., -1.])
+    """
+    _refuse_phase(record, phase)
+    # Summed over the phase alone: the difference of two long sums would lose digits.
+    alpha, performance = _scalars(record, "alpha")[phase.start : phase.last], np.zeros(record.n)
+    for value, (easy, _) in zip(alpha, islice(_trajectory(record), phase.start, phase.last), strict=True):
+        performance += np.where(easy, value, -value)
+    if not alpha.sum() > 0:
+        raise ValueError(f"alpha is 0 throughout {phase}, as with q = inf, so b = 0 / 0 is not defined there")
+    return performance / alpha.sum()
 
 
 def retention(record: Record, phase: Phase) -> Retention:
-    """Lemma 1: a sample whose m grows over a positive phase is easy more often in it than it was before.
-
-    Args:
-        record: A record with ``easy`` of every sample.
-        phase: A convergence phase that starts with A_K > 0 (see ``positive_phases``).
+    """Lemma 1: a sample whose m grows over a phase that starts with A_K > 0 is easy more often in it than before.
 
     Example:
         >>> record = Record(4)   # weights after epoch 1: 1/6, 1/6, 1/6, 1/2
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
         >>> record.append({"rho": 1 / 6, "alpha": math.log(5) / 2}, easy=np.array([False, True, True, True]))
         >>> lemma = retention(record, Phase(1, 1))
-        >>> lemma.before, lemma.after.round(4), lemma.gain
+        >>> lemma.before, lemma.after.round(4), lemma.during
         (array([ 1.,  1.,  1., -1.]), array([-0.1886,  1.    ,  1.    ,  0.1886]), array([-1.,  1.,  1.,  1.]))
     """
-    _refuse_phase(record, phase)
-    total = float(cumulative_alpha(record)[phase.start - 1]) if phase.start else 0.0
+    during, total = phase_performance(record, phase), _start(record, phase.start)
     if total <= 0:
         raise ValueError(f"Lemma 1 is about phases that start with A_K > 0, and A_{phase.start} is {total:g}")
     before, after = relative_performance(record, phase.start), relative_performance(record, phase.last)
-    return Retention(before, after, _phase_performance(record, phase), (after > before) & (before > 0))
+    return Retention(before, after, during, (after > before) & (before > 0))
 
 
-def generalisation(record: Record, phase: Phase, theta: float) -> Generalisation:
-    """Theorem 4: b_{Delta_K} of each sample, and the empirical part of the right-hand side, P[b <= theta].
+def generalisation(record: Record, phase: Phase, theta: float) -> float:
+    """Theorem 4: P[b_{Delta_K} <= theta] over the training set, the part of its right-hand side that can be measured.
 
-    Args:
-        record: A record with ``easy`` of every sample.
-        phase: A convergence phase of it.
-        theta: The margin, positive.
+    For an unseen sample P[b <= 0] is at most this plus epsilon, with a probability that depends on epsilon and on a
+    covering number of the networks' easiness functions. That number is not computable, so neither is here.
 
     Example:
         >>> record = Record(4)
         >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
-        >>> generalisation(record, Phase(0, 1), theta=0.1).fraction
+        >>> generalisation(record, Phase(0, 1), theta=0.1)
         0.25
     """
     _refuse_theta(theta)
-    _refuse_phase(record, phase)
-    performance = _phase_performance(record, phase)
-    return Generalisation(theta, performance, float(np.mean(performance <= theta)))
+    return float(np.mean(phase_performance(record, phase) <= theta))
 
 
 def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[str, Any]:
@@ -482,9 +428,7 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         >>> values["retentive"], values["theorem_2"]["failure"], values["phases"], values["positive_phase"]
         (0.75, 0.25, [[1, 1]], None)
     """
-    first, second = difficulty_bound(record), effectiveness(record, q)
-    third, positive = stability(record, theta, q), positive_phases(record)
-    easy = _history(record, "easy")[-1]
+    second, positive = effectiveness(record, q), positive_phases(record)
     return {
         "epochs": len(record.epochs),
         "samples": record.n,
@@ -492,29 +436,24 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         "theta": float(theta),
         "rho": _plain(_scalars(record, "rho")[-1]),
         "cumulative_alpha": _plain(cumulative_alpha(record)[-1]),
-        "easy_proportion": _plain(easy.mean()),
+        "easy_proportion": _plain(_history(record, "easy")[-1].mean()),
         "retentive": _plain(second.retentive[-1]),
-        "theorem_1": _last(first, "hard_weight", "bound"),
+        "theorem_1": _last(difficulty_bound(record), "hard_weight", "bound"),
         "theorem_2": _last(second, "failure", "mean_exponential", "product", "bound"),
-        "theorem_3": _last(third, "fraction", "bound"),
+        "theorem_3": _last(stability(record, theta, q), "fraction", "bound"),
         "phases": [[phase.first, phase.last] for phase in convergence_phases(record)],
         "positive_phase": _phase_summary(record, positive[-1], theta, q) if positive else None,
     }
 
 
 def _phase_summary(record: Record, phase: Phase, theta: float, q: float | None) -> dict[str, Any]:
-    """Lemmas 1 and 2 and Theorem 4 over one positive phase; summary takes the last."""
-    terms, lemma, fourth = (
-        decay(record, phase, theta, q),
-        retention(record, phase),
-        generalisation(record, phase, theta),
-    )
+    terms, lemma = decay(record, phase, theta, q), retention(record, phase)
     return {
         "first": phase.first,
         "last": phase.last,
         "lemma_1": {"premise": _plain(lemma.premise.mean())},
-        "lemma_2": {"applies": terms.applies, "eta": _plain(terms.eta), "bound": _plain(terms.eta_bound)},
-        "theorem_4": {"fraction": _plain(fourth.fraction)},
+        "lemma_2": {"applies": terms.applies, "eta": _plain(terms.eta), "eta_bound": _plain(terms.eta_bound)},
+        "theorem_4": {"fraction": generalisation(record, phase, theta)},
     }
 
 
@@ -559,11 +498,16 @@ def _trajectory(record: Record) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield easy, performance
 
 
-def _phase_performance(record: Record, phase: Phase) -> np.ndarray:
-    """b_{Delta_K}; summed over the phase alone, as the difference of two long sums would lose digits."""
-    alpha = _scalars(record, "alpha")[phase.start : phase.last]
-    flags = islice(_trajectory(record), phase.start, phase.last)
-    return sum(np.where(easy, a, -a) for a, (easy, _) in zip(alpha, flags, strict=True)) / alpha.sum()
+def _epoch(record: Record, epoch: int | None) -> int:
+    total = len(record.epochs)
+    if epoch is not None and not 0 <= epoch <= total:
+        raise ValueError(f"epoch must lie between 0 and {total}, the epochs of this record, got {epoch!r}")
+    return total if epoch is None else epoch
+
+
+def _start(record: Record, epoch: int) -> float:
+    """A_K of one epoch, with A_0 = 0."""
+    return float(cumulative_alpha(record)[epoch - 1]) if epoch else 0.0
 
 
 def _refuse_theta(theta: float) -> None:

@@ -118,7 +118,8 @@ class APW(Method):
         """
         check_index(index, self.n, len(losses))
         losses, valid = losses.detach(), None
-        if losses.device.type == "cpu" or self.nan_strategy != "error":
+        looks = losses.device.type == "cpu" or self.nan_strategy != "error"
+        if looks and not torch.compiler.is_compiling():
             losses, valid = check_losses(losses, index, self.nan_strategy)
         weights = self._batch_weights(losses, index)
         return weights if valid is None else weights * valid

@@ -97,7 +97,8 @@ class Sampled(Method):
 
     def report(self) -> Mapping[str, Any]:
         """The inner method's scalars and how much of the set has been drawn."""
-        return {**self.method.report(), "growing": self.growing, "drawn": int(self.drawn.sum())}
+        inner = {} if self.average and not self.growing else self.method.report()  # S-APW-A stops weighing then
+        return {**inner, "growing": self.growing, "drawn": int(self.drawn.sum())}
 
 
 def _register(weighting: Weighting | None) -> None:

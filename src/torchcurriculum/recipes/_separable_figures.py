@@ -16,7 +16,7 @@ from .separable import Fit, Points, Separable, confidence_band, logistic_losses
 __all__ = ["draw", "require_matplotlib"]
 
 # Class by fill and by brightness, easy or hard by shape: each figure reads the same in grey.
-DARK, LIGHT, LINE = "#1f3b70", "#d9822b", "#111111"
+DARK, LIGHT, LINE = "#1f3b70", "#c8650a", "#111111"
 SIZE = 16.0
 STANDARD, WEIGHTED = "Standard LR", "APW + LR"
 
@@ -53,14 +53,14 @@ def draw(
 
 def hyperplanes(recipe: Separable, points: Points, standard: Fit, weighted: Fit, result: Mapping[str, Any]) -> Any:
     """Figure 1: the final hyperplanes of both models on the test set."""
-    figure, axes = _grid(1, 2, height=4.3)
+    figure, axes = _grid(1, 2, height=4.6)
     for ax, name, model in zip(axes[0], ("standard", "apw"), (standard, weighted), strict=True):
         ends = result[name]
         scores = f"E-Prop {ends['test_eprop']:.3f}, accuracy {ends['test_accuracy']:.3f}"
         _scatter(ax, recipe, points.test_x, points.test_y, model.path[-1])
         _plane(ax, model.path[-1])
         _frame(ax, points, f"{STANDARD if name == 'standard' else WEIGHTED}\n{scores}")
-    return _finish(figure, f"Test set, after {recipe.iterations} iterations at most", legend=axes[0, 0])
+    return _finish(figure, "Final hyperplanes on the test set", legend=axes[0, 0])
 
 
 def eprop_curves(recipe: Separable, standard: Fit, weighted: Fit) -> Any:
@@ -78,12 +78,12 @@ def eprop_curves(recipe: Separable, standard: Fit, weighted: Fit) -> Any:
         ax.set_ylim(-0.03, 1.03)
         ax.grid(color="0.9", linewidth=0.6)
     axes[0, 0].set_ylabel(f"E-Prop at e = {recipe.threshold}")
-    return _finish(figure, "Share of easy samples", legend=axes[0, 0])
+    return _finish(figure, "Share of easy samples over training", legend=axes[0, 0])
 
 
 def snapshots(recipe: Separable, points: Points, standard: Fit, weighted: Fit) -> Any:
     """Figure 3: three snapshots of standard LR, of APW with its weights, and of APW with the confidence band."""
-    figure, axes = _grid(3, len(recipe.snapshots), height=9.6)
+    figure, axes = _grid(3, len(recipe.snapshots), height=11.0)
     for column, number in enumerate(recipe.snapshots):
         for row, model in enumerate((standard, weighted, weighted)):
             ax, last = axes[row, column], min(number, len(model.path) - 1)
@@ -99,7 +99,7 @@ def snapshots(recipe: Separable, points: Points, standard: Fit, weighted: Fit) -
 
 def tau_panels(recipe: Separable, points: Points, by_tau: Mapping[float, Fit], result: Mapping[str, Any]) -> Any:
     """Figure 4: final hyperplane and band for several phase thresholds, on the training and the test set."""
-    figure, axes = _grid(len(recipe.shown_taus), 2, height=2.9 * len(recipe.shown_taus))
+    figure, axes = _grid(len(recipe.shown_taus), 2, height=3.4 * len(recipe.shown_taus))
     for row, tau in enumerate(recipe.shown_taus):
         omega, ends = by_tau[tau].path[-1], result["tau"][str(tau)]
         sides = ((points.x, points.y, "train"), (points.test_x, points.test_y, "test"))
@@ -120,15 +120,15 @@ def _grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, 
 
 def _scatter(ax: Any, recipe: Separable, x: Tensor, y: Tensor, omega: Tensor, sizes: np.ndarray | None = None) -> None:
     places, easy = x.numpy(), (logistic_losses(omega, x, y) <= recipe.threshold).numpy()
-    area = np.full(len(y), SIZE) if sizes is None else sizes
     for label, colour, fill, cross in ((1, DARK, DARK, "x"), (-1, LIGHT, "none", "+")):
-        mine = (y == label).numpy()
-        kinds = (("easy", easy, {"marker": "o", "facecolors": fill, "edgecolors": colour}),)
-        kinds += (("hard", ~easy, {"marker": cross, "color": colour}),)  # type: ignore[assignment]
-        for kind, mask, style in kinds:
-            rows = mine & mask
+        circles: dict[str, Any] = {"marker": "o", "facecolors": fill, "edgecolors": colour, "linewidths": 0.7}
+        crosses: dict[str, Any] = {"marker": cross, "color": colour, "linewidths": 1.1}
+        for kind, rows, style in (("easy", easy, circles), ("hard", ~easy, crosses)):
+            mine = rows & (y == label).numpy()
+            # One size for all keeps the file small: SVG then holds each marker once.
+            area = SIZE if sizes is None else sizes[mine]
             name = f"class {label:+d}, {kind}"
-            ax.scatter(places[rows, 0], places[rows, 1], s=area[rows], linewidths=0.8, alpha=0.85, label=name, **style)
+            ax.scatter(places[mine, 0], places[mine, 1], s=area, alpha=0.75, label=name, **style)
 
 
 def _plane(ax: Any, omega: Tensor, band: float | None = None) -> None:
@@ -136,7 +136,7 @@ def _plane(ax: Any, omega: Tensor, band: float | None = None) -> None:
     if not slope.any():
         return
     along = np.array([-slope[1], slope[0]])
-    lines = [(0.0, "-", "hyperplane")]
+    lines: list[tuple[float, str, str | None]] = [(0.0, "-", "hyperplane")]
     lines += [] if band is None else [(band, "--", "confidence band"), (-band, "--", None)]
     for height, style, name in lines:
         foot = slope * (height - bias) / (slope @ slope)
@@ -144,7 +144,8 @@ def _plane(ax: Any, omega: Tensor, band: float | None = None) -> None:
 
 
 def _frame(ax: Any, points: Points, title: str) -> None:
-    low, high = points.x[:, :2].min(0).values.numpy() - 1, points.x[:, :2].max(0).values.numpy() + 1
+    places = np.concatenate([points.x[:, :2], points.test_x[:, :2]])
+    low, high = places.min(0) - 1, places.max(0) + 1
     # Equal scales, so that the hyperplane and the band are seen at their true angles and widths.
     half, middle = (high - low).max() / 2, (high + low) / 2
     ax.set_xlim(middle[0] - half, middle[0] + half)
@@ -153,7 +154,9 @@ def _frame(ax: Any, points: Points, title: str) -> None:
     ax.set_title(title, fontsize=9)
     ax.set_xlabel("feature 1", fontsize=8)
     ax.set_ylabel("feature 2", fontsize=8)
+    ax.locator_params(nbins=5)
     ax.tick_params(labelsize=7)
+    ax.label_outer()
 
 
 def _finish(figure: Any, title: str, legend: Any) -> Any:
@@ -192,9 +195,8 @@ def _page(folder: Path, captions: Mapping[str, str], result: Mapping[str, Any]) 
     for name, caption in captions.items():
         picture = base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
         words = html.escape(caption)
-        figures.append(
-            f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{picture}"><figcaption>{words}</figcaption></figure>'
-        )
+        source = f"data:image/svg+xml;base64,{picture}"
+        figures.append(f'<figure><img alt="{words}" src="{source}"><figcaption>{words}</figcaption></figure>')
     rows = {STANDARD: result["standard"], WEIGHTED: result["apw"]}
     rows.update({f"{WEIGHTED}, τ = {tau}": ends for tau, ends in result["tau"].items()})
     cells = "".join(
@@ -212,7 +214,8 @@ PAGE = """<!doctype html>
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #111; }}
 figure {{ margin: 2.5rem 0; }} img {{ max-width: 100%; background: #fff; }} figcaption {{ color: #444; }}
-table {{ border-collapse: collapse; }} th, td {{ padding: .2rem .9rem; border-bottom: 1px solid #ddd; text-align: right; }}
+table {{ border-collapse: collapse; }}
+th, td {{ padding: .2rem .9rem; border-bottom: 1px solid #ddd; text-align: right; }}
 th:first-child {{ text-align: left; font-weight: normal; }}
 </style></head><body>
 <h1>APW and logistic regression on linearly separable points</h1>

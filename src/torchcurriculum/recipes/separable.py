@@ -141,7 +141,7 @@ def confidence_band(threshold: float) -> float:
 
     Example:
         >>> round(confidence_band(0.3), 6)
-        1.050225
+        1.050226
     """
     if not 0 < threshold < math.log(2):
         raise ValueError(f"a confidence band needs an error threshold between 0 and log 2, got {threshold!r}")
@@ -204,9 +204,10 @@ def logistic_losses(omega: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return F.softplus(-y * (x @ omega))
 
 
-def fit(recipe: Separable, points: Points, method: APW | None = None) -> Fit:
-    """Trains a model, under the weights of ``method`` or, without one, under equal weights (standard LR)."""
+def fit(recipe: Separable, points: Points, weighted: bool = True) -> Fit:
+    """Trains a model under the weights of APW, or under equal weights (standard LR)."""
     x, y, n = points.x, points.y, len(points.y)
+    method = recipe.method(n) if weighted else None
     omega = torch.zeros(x.shape[1], dtype=x.dtype, requires_grad=True)
     optimizer = _optimizer(recipe, omega)
     record = _begin_record(recipe, points, method)
@@ -233,9 +234,9 @@ def fit(recipe: Separable, points: Points, method: APW | None = None) -> Fit:
         path.append(omega.detach().clone())
         used.append(weights)
         easy = easiness(losses, recipe.threshold) > 0
-        scalars = {} if method is None else _plain(method.report())
-        row = {"epoch": number, "eprop": float(easy.double().mean()), "loss_mean": float(losses.mean()), **scalars}
-        record.append({**row, **_scores(recipe, points, path[-1])}, losses=losses.numpy(), easy=easy.numpy())
+        row = {"epoch": number, "eprop": float(easy.double().mean()), "loss_mean": float(losses.mean())}
+        row.update(_report(method), **_scores(recipe, points, path[-1]))
+        record.append(row, losses=losses.numpy(), easy=easy.numpy())
     record.set_array("weights", weights.numpy())
     return Fit(torch.stack(path), torch.stack(used) if used else weights.new_empty(0, n), record)
 
@@ -265,7 +266,8 @@ def _begin_record(recipe: Separable, points: Points, method: APW | None) -> Reco
     return record
 
 
-def _plain(report: Any) -> dict[str, Any]:
+def _report(method: APW | None) -> dict[str, Any]:
+    report = {} if method is None else method.report()
     return {name: value.item() if isinstance(value, Tensor) else value for name, value in report.items()}
 
 
@@ -301,8 +303,8 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
     figures.require_matplotlib()
     recipe, folder = Separable(), Path(out)
     points = generate(recipe, seed)
-    standard = fit(recipe, points)
-    by_tau = {tau: fit(recipe, points, replace(recipe, tau=tau).method(len(points.y))) for tau in recipe.taus}
+    standard = fit(recipe, points, weighted=False)
+    by_tau = {tau: fit(replace(recipe, tau=tau), points) for tau in recipe.taus}
     weighted = by_tau[recipe.tau]
     result: dict[str, Any] = {
         "recipe": asdict(recipe),
@@ -357,9 +359,8 @@ def compare(recipe: Separable, seeds: Iterable[int]) -> dict[str, list[dict[str,
     ends: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     for seed in seeds:
         points = generate(recipe, seed)
-        for name, (variant, weighs) in variants.items():
-            model = fit(variant, points, variant.method(len(points.y)) if weighs else None)
-            ends[name].append(summary(variant, points, model))
+        for name, (variant, weighted) in variants.items():
+            ends[name].append(summary(variant, points, fit(variant, points, weighted)))
     return ends
 
 

@@ -30,6 +30,7 @@ __all__ = ["BINNED_ABOVE", "curves", "phases", "sample_map", "weights"]
 BINNED_ABOVE = 5000
 BINS = 36
 WIDTH = 7.2  # inches
+LONG = 8  # epochs from which the second half gets a panel of its own: late differences are small
 TINY = 1e-12  # the least weight on a logarithmic axis
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
 GROUPS = (
@@ -55,24 +56,31 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
         Missing: Where no record has the column.
     """
     lines = {method: spread(stack(records, name)) for method, records in runs.items()}
-    places = {method: place for place, method in enumerate(_vanilla_first(runs))}
+    looks = _looks(runs)
     lines = {method: line for method, line in lines.items() if len(line.epochs)}
     if not lines:
         raise Missing(f"The records hold no {words.lower()} ({name}).")
 
+    last = max(int(line.epochs[-1]) for line in lines.values())
+    halves = (1, last // 2 + 1) if last >= LONG else (1,)
+
     def draw() -> Figure:
-        figure, (axes,) = _figure([(0.55, 5.15)], 2.9)
-        ends = []
-        for method, line in lines.items():
-            tint = colour(f"choice-{places[method] % CHOICES}")
-            _line(axes, line, tint, DASHES[places[method] % len(DASHES)], scale=100)
-            ends.append((100 * line.mean[-1], _short(method), tint))
-        _label_ends(axes, ends)
-        axes.set_title(f"{words}, %", loc="left")
+        figure, panels = _figure([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
+        for axes, begin in zip(panels, halves, strict=True):
+            ends = []
+            for method, line in lines.items():
+                tint, dashes = looks[method]
+                line = line.since(begin)
+                if len(line.epochs):
+                    _line(axes, line, tint, dashes, scale=100)
+                    ends.append((100 * line.mean[-1], _short(method), tint))
+            _from_to(axes, begin, last)
+            axes.set_title(f"{words}, %" if begin == 1 else "The second half, enlarged", loc="left")
+        _label_ends(panels[-1], ends)
         return figure
 
     finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
-    caption = f"{words} over epochs: the mean over seeds, and a band from the least to the greatest seed."
+    caption = f"{words} over epochs, mean over seeds; the band reaches from the least to the greatest seed."
     return render(draw, key, f"{words} over epochs. At the end: {finals}."), caption
 
 
@@ -82,7 +90,7 @@ def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
     early, firsts = early_epochs(records), first_later(records)
 
     def draw() -> Figure:
-        figure, (left, right) = _figure([(0.4, 2.75), (4.1, 2.45)], 2.3)
+        figure, (left, right) = _figure([(0.35, 2.75), (4.2, 2.55)], 2.3)
         ends = []
         for line, words, tint, dashes in ((rho, "ρ", "choice-1", "-"), (eprop, "E-Prop", "choice-2", DASHES[1])):
             if len(line.epochs):
@@ -97,7 +105,7 @@ def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
             _label_ends(right, [(alpha.mean[-1], "α", colour("choice-4"))])
         right.set_title("Weight change α", loc="left", pad=14)
         for axes in (left, right):
-            _shade(axes, early, min(firsts, default=None))
+            _shade(axes, early, bool(firsts))
         return figure
 
     moment = _transition(firsts, len(records))
@@ -109,23 +117,24 @@ def weights(method: str, records: Sequence[Record], key: str) -> tuple[str, str]
     """The distribution of N w over epochs and, where they are known, its means over right and wrong labels."""
     epochs, table = quantiles(records)
     table = np.maximum(table, TINY)
+    kinds: dict[str, Spread] = {}
     try:
-        both = [np.array(kind) for kind in zip(*map(label_weights, records), strict=True)]
-        note = "Right: the mean weight of samples whose given label is right, and of those whose label is wrong."
-    except (Missing, ValueError) as reason:
-        both, note = [], str(reason) if isinstance(reason, Missing) else "The seeds differ in their number of epochs."
-    kinds = dict(zip(("right", "wrong"), map(spread, both), strict=False))
+        kinds = label_weights(records)
+        note = "Right panel: the mean weight of samples whose given label is right, and of those whose label is wrong."
+    except Missing as reason:
+        note = str(reason)
 
     def draw() -> Figure:
-        figure, panels = _figure([(0.5, 2.45), (4.1, 2.4)] if kinds else [(0.5, 5.6)], 2.6)
+        figure, panels = _figure([(0.35, 2.6), (4.2, 2.3)] if kinds else [(0.35, 5.7)], 2.6)
         _fan(panels[0], epochs, table)
         if kinds:
             ends = []
             for (words, line), tint, dashes in zip(kinds.items(), ("choice-1", "choice-2"), DASHES, strict=False):
                 _line(panels[1], line, colour(tint), dashes)
                 ends.append((line.mean[-1], words, colour(tint)))
-            _log_axis(panels[1], [line.low.min() for line in kinds.values()] + [k.high.max() for k in kinds.values()])
+            _log_axis(panels[1], [edge for line in kinds.values() for edge in (line.low.min(), line.high.max())])
             _label_ends(panels[1], ends)
+            panels[1].set_xlim(panels[0].get_xlim())
             panels[1].set_title("Mean N·w by given label", loc="left")
         return figure
 
@@ -143,24 +152,30 @@ def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, s
     binned = len(data.mean) > BINNED_ABOVE
 
     def draw() -> Figure:
-        boxes = [(0.5, 3.1), (3.95, 3.1)] if len(sides) == 2 else [(0.5, 4.4)]
-        figure, panels = _figure(boxes, 3.3, top=0.62)
+        boxes = [(0.45, 3.1), (4.0, 3.1)] if len(sides) == 2 else [(0.45, 4.4)]
+        figure, panels = _figure(boxes, 3.3, top=0.62, x="standard deviation of the loss")
         for axes, (title, rows) in zip(panels, sides, strict=True):
             _samples(axes, data.std[rows], data.mean[rows], data.group[rows], (data.std, data.mean) if binned else None)
             axes.set_title(f"{title}: {len(data.mean[rows]):,}", loc="left")
-            axes.set_xlabel("standard deviation of the loss")
             for limit, values in ((axes.set_xlim, data.std), (axes.set_ylim, data.mean)):
                 limit(*_padded(values))
         panels[0].set_ylabel("mean loss")
         for _, mark, tint in GROUPS:
             panels[0].plot([], [], mark, color=colour(tint), markersize=4, markeredgewidth=0)
         figure.legend(
-            panels[0].lines[-len(GROUPS) :], [group[0] for group in GROUPS], ncols=3, loc="upper left", frameon=False
+            panels[0].lines[-len(GROUPS) :],
+            [group[0] for group in GROUPS],
+            ncols=3,
+            loc="upper left",
+            frameon=False,
+            handletextpad=0.1,
         )
         return figure
 
     counts = ", ".join(f"{int((data.group == place).sum()):,} {words}" for place, (words, _, _) in enumerate(GROUPS))
-    marks = "a mark stands for the samples of a small square, and is larger for more" if binned else "a mark is a sample"
+    marks = (
+        "a mark stands for the samples of a small square, and is larger for more" if binned else "a mark is a sample"
+    )
     caption = f"{method}, first seed, {len(data.mean):,} samples ({marks}): {counts}."
     return render(draw, key, f"Data map of {caption}"), caption
 
@@ -168,12 +183,14 @@ def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, s
 # ---------------------------------------------------------------------- parts of figures
 
 
-def _figure(boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3) -> tuple[Figure, list[Axes]]:
-    """A figure with panels at (left, width) in inches, all over epochs, with quiet axes."""
+def _figure(
+    boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3, x: str = "epoch"
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels at (left, width) in inches, with quiet axes; epochs are whole numbers."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(WIDTH, height))
+    figure = Figure(figsize=(WIDTH, height), dpi=72)
     panels = []
     for left, width in boxes:
         bottom = 0.42
@@ -183,11 +200,12 @@ def _figure(boxes: Sequence[tuple[float, float]], height: float, top: float = 0.
         axes.tick_params(length=0, labelcolor=colour("muted"), labelsize=8)
         axes.grid(axis="y", color=colour("line"), linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel("epoch", color=colour("muted"))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.set_xlabel(x, color=colour("muted"))
+        whole: dict[str, Any] = {"integer": True, "min_n_ticks": 1} if x == "epoch" else {}
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], **whole))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
         axes.yaxis.label.set_color(colour("muted"))
-        axes.title.set_size(8)
+        axes.title.set_fontsize(8)
         panels.append(axes)
     return figure, panels
 
@@ -198,19 +216,21 @@ def _line(axes: Axes, line: Spread, tint: str, dashes: Any, scale: float = 1.0) 
     axes.plot(line.epochs, scale * line.mean, color=tint, linestyle=dashes, linewidth=1.5, marker=few, markersize=4)
 
 
+def _from_to(axes: Axes, first: int, last: int) -> None:
+    """Limits of the epochs, with room for one that stands alone."""
+    pad = 0.02 * (last - first) or 0.5
+    axes.set_xlim(first - pad, last + pad)
+
+
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Names lines at their right ends, moved apart where they would touch."""
-    axes.margins(x=0.02)
     # In axes units: the only ones in which text has the same height everywhere.
     low, high = axes.get_ylim()
     to_axes = axes.transAxes.inverted()
     values = [float(to_axes.transform(axes.transData.transform((0, min(max(y, low), high))))[1]) for y, _, _ in ends]
-    figure = axes.get_figure()
-    assert figure is not None
-    gap = 0.15 / (axes.get_position().height * figure.get_figheight())
+    gap = 0.15 * 72 / axes.bbox.height  # inches, at the 72 dots of an SVG
     for (_, words, tint), start, place in zip(ends, values, _apart(values, gap), strict=True):
-        style = {"color": tint, "linewidth": 0.6, "clip_on": False}
-        axes.plot([1.0, 1.02], [start, place], transform=axes.transAxes, **style)
+        axes.plot([1.0, 1.02], [start, place], transform=axes.transAxes, color=tint, linewidth=0.6, clip_on=False)
         axes.text(1.03, place, words, transform=axes.transAxes, color=tint, va="center", parse_math=False)
 
 
@@ -234,19 +254,20 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
     return result.tolist()
 
 
-def _shade(axes: Axes, early: np.ndarray, first: int | None) -> None:
-    """Shades the early phase and marks the first epoch of the later one."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], early, [False]]).astype(int)))
+def _shade(axes: Axes, early: np.ndarray, reached: bool) -> None:
+    """Shades the early phase (of most seeds) and marks where the later one first begins, if it is reached."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], early, [False]]).astype(int))) + 0.5
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
-        axes.axvspan(begin + 0.5, end + 0.5, color=colour("early"), linewidth=0, zorder=0)
-    axes.set_xlim(0.5, max(len(early), 1) + 0.5)
-    style = {"transform": axes.get_xaxis_transform(), "fontsize": 7, "color": colour("muted"), "va": "bottom"}
-    if first is not None:
-        axes.axvline(first - 0.5, color=colour("ink"), linewidth=0.8, linestyle=(0, (2, 2)))
-    if len(edges):
-        axes.text(edges[0] + 0.5, 1.01, "early", **style)
-    if first is not None and (not len(edges) or first > len(early) / 6):
-        axes.text(first - 0.5, 1.01, "later" if len(edges) else "later from the start", **style)
+        axes.axvspan(begin, end, color=colour("early"), linewidth=0, zorder=0)
+    width = max(len(early), 1)
+    axes.set_xlim(0.5, width + 0.5)
+    style: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "fontsize": 7, "color": colour("muted")}
+    first = float(np.argmin(early)) + 0.5 if len(early) and not early.all() else None
+    if len(edges) and edges[0] == 0.5 and (first is None or first > width / 6):
+        axes.text(0.5, 1.02, "early", **style)
+    if reached and first is not None:
+        axes.axvline(first, color=colour("ink"), linewidth=0.8, linestyle=(0, (2, 2)))
+        axes.text(first, 1.02, "later", **style)
 
 
 def _transition(firsts: Sequence[int], seeds: int) -> str:
@@ -255,7 +276,7 @@ def _transition(firsts: Sequence[int], seeds: int) -> str:
     low, high = min(firsts), max(firsts)
     when = f"at epoch {low}" if low == high else f"between epochs {low} and {high}, depending on the seed"
     missing = seeds - len(firsts)
-    return f"The later phase begins {when}{f'; {missing} of {seeds} seeds do not reach it' if missing else ''}."
+    return f"The later phase first begins {when}{f'; {missing} of {seeds} seeds do not reach it' if missing else ''}."
 
 
 def _fan(axes: Axes, epochs: np.ndarray, table: np.ndarray) -> None:
@@ -265,6 +286,7 @@ def _fan(axes: Axes, epochs: np.ndarray, table: np.ndarray) -> None:
         for side in (low, high):
             axes.plot(epochs, table[:, side], color=tint, linewidth=0.5)
     axes.plot(epochs, table[:, 3], color=tint, linewidth=1.5, marker="o" if len(epochs) == 1 else None)
+    _from_to(axes, epochs[0], epochs[-1])
     _log_axis(axes, [table.min(), table.max()])
     names = ("least", "5 %", "25 %", "median", "75 %", "95 %", "greatest")
     _label_ends(axes, [(value, name, tint) for value, name in zip(table[-1], names, strict=True)])
@@ -295,9 +317,10 @@ def _samples(axes: Axes, x: np.ndarray, y: np.ndarray, group: np.ndarray, binned
             axes.plot(x[rows], y[rows], markersize=2.8, alpha=0.6, **style)
             continue
         edges = [np.linspace(*_padded(values), BINS + 1) for values in binned]
+        most = np.histogram2d(binned[0], binned[1], bins=edges)[0].max()
         counts, _, _ = np.histogram2d(x[rows], y[rows], bins=edges)
         columns, lines = np.nonzero(counts)
-        sizes = np.ceil(4 * np.log1p(counts[columns, lines]) / np.log1p(max(counts.max(), 1))).astype(int)
+        sizes = np.ceil(4 * np.log1p(counts[columns, lines]) / np.log1p(most)).astype(int)
         centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
         for size in range(1, 5):
             some = sizes == size
@@ -310,10 +333,16 @@ def _padded(values: np.ndarray) -> tuple[float, float]:
     return low - pad, high + pad
 
 
-def _vanilla_first(runs: Mapping[str, Any]) -> list[str]:
-    """The methods with the baseline in front, so that it is the quiet grey, solid line on every page."""
-    return sorted(runs, key=lambda method: method != "vanilla")
+def _looks(runs: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """A colour and a line style for each method; the baseline is the quiet grey, solid line on every page."""
+    others = [method for method in runs if method != "vanilla"]
+    looks = {
+        method: (colour(f"choice-{1 + place % (CHOICES - 1)}"), DASHES[(1 + place) % len(DASHES)])
+        for place, method in enumerate(others)
+    }
+    return {"vanilla": (colour("choice-0"), DASHES[0]), **looks}
 
 
 def _short(name: str, limit: int = 22) -> str:
+    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)  # XML knows no control characters
     return name if len(name) <= limit else name[: limit - 1] + "…"

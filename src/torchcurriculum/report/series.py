@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..record import Record
+from .. import theory
+from ..record import Record, RecordError
 
 __all__ = [
     "DataMap",
@@ -39,10 +40,18 @@ class Spread:
     low: np.ndarray
     high: np.ndarray
 
+    def since(self, epoch: int) -> Spread:
+        """The part from ``epoch`` on."""
+        later = self.epochs >= epoch
+        return Spread(self.epochs[later], self.mean[later], self.low[later], self.high[later])
+
 
 def stack(records: Sequence[Record], name: str) -> np.ndarray:
     """(S, K) a scalar over epochs for every seed, NaN where a record lacks it or is shorter."""
-    columns = [record.column(name) for record in records]
+    return _pad([record.column(name) for record in records])
+
+
+def _pad(columns: Sequence[np.ndarray]) -> np.ndarray:
     table = np.full((len(columns), max(map(len, columns), default=0)), np.nan)
     for row, column in zip(table, columns, strict=True):
         row[: len(column)] = column
@@ -92,37 +101,42 @@ def quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
             if len(row.get("weight_quantiles") or ()) == len(QUANTILES):
                 by_epoch.setdefault(epoch, []).append(row["weight_quantiles"])
     if not by_epoch:
-        raise Missing("The records hold no quantiles of the weights: this method keeps no weight for each sample.")
+        raise Missing(
+            "No quantiles of weights are recorded: only a method that keeps a weight for each sample has them."
+        )
     epochs = sorted(by_epoch)
     return np.array(epochs), np.array([np.median(by_epoch[epoch], axis=0) for epoch in epochs])
 
 
-def label_weights(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) mean of N w over rows with a right and with a wrong given label, from Eq. 4 applied to alpha and beta.
-
-    E-weighting is a function of alpha_k and of which samples are easy; I- and EI-weighting are not. Where the record
-    holds quantiles of the weights they are compared, so that weights which cannot be rebuilt are not shown.
+def label_weights(records: Sequence[Record]) -> dict[str, Spread]:
+    """Mean of N w over samples whose given label is ``"right"`` and ``"wrong"``, rebuilt from alpha and beta.
 
     Raises:
-        Missing: Where the record does not hold enough, or its own quantiles disagree.
+        Missing: Where a record does not say which labels are wrong, or is not of E-weighting with losses measured at
+            the start of each epoch: other weights do not follow from alpha and beta.
     """
-    right, alpha = _right(record), record.column("alpha")
-    easy = record.history("easy") if record.has("easy") else np.zeros((0, record.n), dtype=bool)
-    if len(easy) != len(alpha) or not np.isfinite(alpha).all():
-        raise Missing("The mean weights of right and wrong labels need alpha and the easy samples of every epoch.")
-    means = np.empty((2, len(alpha)))
-    log_weights = np.zeros(record.n)
-    places = np.round(np.array(QUANTILES) * (record.n - 1)).astype(int)
-    for epoch, row in enumerate(record.epochs):
-        log_weights -= alpha[epoch] * np.where(easy[epoch], 1.0, -1.0)
-        log_weights -= log_weights.max()
-        log_weights -= np.log(np.exp(log_weights).mean())
-        recorded = row.get("weight_quantiles")
-        rebuilt = np.sort(np.exp(log_weights))[places]
-        if recorded is not None and not np.allclose(rebuilt, recorded, rtol=1e-3, atol=1e-12):
-            raise Missing("The weights of single samples do not follow from alpha and the easy samples (Eq. 4) here.")
-        means[:, epoch] = np.exp(log_weights[right]).mean(), np.exp(log_weights[~right]).mean()
-    return means[0], means[1]
+    means = [_label_weights(record) for record in records]
+    return {kind: spread(_pad([mean[place] for mean in means])) for place, kind in enumerate(("right", "wrong"))}
+
+
+def _label_weights(record: Record) -> np.ndarray:
+    """(2, K) the means of one seed."""
+    right = _right(record)
+    try:
+        final = record.n * theory.weights(record)
+    except RecordError as reason:
+        raise Missing(f"The mean weights of right and wrong labels cannot be rebuilt: {reason}") from reason
+    recorded = record.epochs[-1].get("weight_quantiles")
+    # A single epoch of I-weighting looks like E-weighting until its end.
+    if recorded and not np.allclose([final.min(), final.max()], [recorded[0], recorded[-1]], rtol=1e-3):
+        raise Missing("The mean weights of right and wrong labels cannot be rebuilt: weights changed inside epochs.")
+    means = np.empty((2, len(record.epochs)))
+    performance = np.zeros(record.n)
+    for epoch, (alpha, easy) in enumerate(zip(record.column("alpha"), record.history("easy"), strict=True)):
+        performance += np.where(easy, alpha, -alpha)  # g_K, Eq. 6; the weights are softmax(-g_K)
+        raw = np.exp(performance.min() - performance)
+        means[:, epoch] = np.array([raw[right].mean(), raw[~right].mean()]) / raw.mean()
+    return means
 
 
 def _right(record: Record) -> np.ndarray:

@@ -7,6 +7,7 @@ import html
 import io
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
         import matplotlib
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'torchcurriculum[report]'") from error
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts draw the letters, not matplotlib's
         # A reader's own settings must not leak into the page.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": 8})
@@ -60,7 +62,7 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
 
 
 def picture(values: np.ndarray) -> str:
-    """A ``data:`` address of a PNG: (H, W) grey or (H, W, 3) colour, uint8 as it is, other types from least to greatest.
+    """A ``data:`` address of a PNG: (H, W) grey or (H, W, 3) colour; values that are not uint8 are stretched to it.
 
     Example:
         >>> picture(np.zeros((8, 8), dtype=np.uint8))[:22]
@@ -100,7 +102,8 @@ def _write(element: Any, key: str) -> str:
     inner += "".join(_write(child, key) for child in children)
     if tag in ("g", "defs") and not attributes:
         return inner if tag == "g" or not inner else f"<defs>{inner}</defs>"
-    return f"<{tag}{''.join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())}>{inner}</{tag}>"
+    said = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
+    return f"<{tag}{said}>{inner}</{tag}>"
 
 
 def _attributes(element: Any, tag: str, key: str) -> dict[str, str]:

@@ -1,0 +1,55 @@
+"""Dynamic instance hardness: a running average of each sample's hardness, and probabilities from it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["hardness_probabilities", "update_hardness"]
+
+FLOOR = 1e-6
+
+
+def update_hardness(hardness: Tensor, instant: Tensor, gamma: float) -> Tensor:
+    r"""r_{t+1}(i), Eq. 2: :math:`\gamma a_t(i) + (1-\gamma) r_t(i)`; the first value of a sample stands as it is.
+
+    Args:
+        hardness: (B,) r_t, +inf where nothing is known yet.
+        instant: (B,) instantaneous hardness a_t, +inf where it is not known yet.
+        gamma: In (0, 1], the weight of the new value.
+
+    Returns:
+        (B,) r_{t+1}.
+
+    Example:
+        >>> update_hardness(torch.tensor([2.0, torch.inf]), torch.tensor([1.0, 1.0]), 0.9)
+        tensor([1.1000, 1.0000])
+    """
+    return torch.where(hardness.isinf(), instant, gamma * instant + (1 - gamma) * hardness)
+
+
+def hardness_probabilities(hardness: Tensor) -> Tensor:
+    """p_{t,i} proportional to r(i) (DIHCL-Rand), float64, summing to one.
+
+    The paper is silent on three cases. Rows of unknown hardness count as the hardest known; negative hardness (a loss
+    below zero) is shifted to zero; no row has less than a millionth of the hardest row's probability, so that a draw
+    of many rows never runs out of them.
+
+    Args:
+        hardness: (N,) r, +inf where unknown.
+
+    Returns:
+        (N,) probabilities.
+
+    Example:
+        >>> hardness_probabilities(torch.tensor([1.0, 3.0]))
+        tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    hardness = hardness.double()
+    known = hardness.isfinite()
+    lowest = torch.where(known, hardness, 0.0).min().clamp_max(0)
+    shifted = torch.where(known, hardness - lowest, 0.0)
+    top = shifted.max()
+    shifted = torch.where(known, shifted, top).clamp_min(FLOOR * top)
+    raw = torch.where(top > 0, shifted, torch.ones_like(shifted))
+    return raw / raw.sum()

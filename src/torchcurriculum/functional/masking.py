@@ -1,0 +1,113 @@
+"""Masks of salient patches (curriculum by masking, Jarca et al., 2024)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["SCHEDULES", "Schedule", "mask_patches", "masking_ratio", "patch_salience"]
+
+Schedule = Literal["linear-repeat", "linear", "log", "exp"]
+SCHEDULES: tuple[Schedule, ...] = ("linear-repeat", "linear", "log", "exp")
+STEEPNESS = 7.25  # of "exp": its first epochs mask next to nothing
+
+
+def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cycle: int = 5) -> float:
+    r"""r_k, the share of patches that epoch k masks, from 0 to ``ratio``.
+
+    With t = (k - 1) / (T - 1): ``"linear"`` is r t, ``"log"`` is r log k / log T, ``"exp"`` is
+    r (e^{ct} - 1) / (e^c - 1) with c = 7.25, and ``"linear-repeat"`` is ``"linear"`` over a cycle of epochs, again and
+    again. The paper prints no formula for the last; its cycle has five epochs.
+
+    Args:
+        epoch: k, counted from 1.
+        epochs: T; later epochs stay at ``ratio`` ("linear-repeat" goes on repeating).
+        ratio: The largest share.
+        schedule: Which of the four.
+        cycle: Epochs of a cycle of ``"linear-repeat"``.
+
+    Returns:
+        The share of masked patches.
+
+    Example:
+        >>> [round(masking_ratio(k, 200, 0.4, "linear-repeat"), 2) for k in (1, 2, 5, 6, 10)]
+        [0.0, 0.1, 0.4, 0.0, 0.4]
+        >>> [round(masking_ratio(k, 5, 0.4, "log"), 2) for k in (1, 2, 5)]
+        [0.0, 0.17, 0.4]
+    """
+    if schedule == "linear-repeat":
+        return ratio * ((epoch - 1) % cycle) / max(1, cycle - 1)
+    time = min(1.0, (epoch - 1) / max(1, epochs - 1))
+    if schedule == "log":
+        return ratio * math.log(min(epoch, epochs)) / math.log(epochs) if epochs > 1 else 0.0
+    return ratio * (time if schedule == "linear" else math.expm1(STEEPNESS * time) / math.expm1(STEEPNESS))
+
+
+def _cells(side: int, grid: int, like: Tensor) -> Tensor:
+    """(side,) the patch of each pixel: patches differ by at most a pixel where ``grid`` does not divide ``side``."""
+    return torch.arange(side, device=like.device) * grid // side
+
+
+def patch_salience(x: Tensor, grid: int) -> Tensor:
+    r"""m_i: the mean magnitude :math:`\sqrt{g_x^2 + g_y^2}` of the Sobel gradient in each patch, over all channels.
+
+    Args:
+        x: (B, C, H, W) floating-point images.
+        grid: Patches along each side.
+
+    Returns:
+        (B, grid * grid) magnitudes, row by row.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 4, 4)
+        >>> x[..., 3] = 1                                       # an edge between the last two columns
+        >>> patch_salience(x, 2)
+        tensor([[0., 4., 0., 4.]])
+    """
+    images = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    flat = F.pad(images.reshape(-1, 1, *x.shape[-2:]), (1, 1, 1, 1), mode="replicate")
+    # Sobel is a difference along one axis after (1, 2, 1) along the other.
+    down = flat[..., :-2, :] + 2 * flat[..., 1:-1, :] + flat[..., 2:, :]
+    across = flat[..., :-2] + 2 * flat[..., 1:-1] + flat[..., 2:]
+    magnitude = torch.hypot(down[..., 2:] - down[..., :-2], across[..., 2:, :] - across[..., :-2, :])
+    magnitude = magnitude.view(images.shape).mean(1)
+    members = [F.one_hot(_cells(side, grid, x), grid).to(images.dtype) for side in x.shape[-2:]]
+    rows, columns = (member / member.sum(0) for member in members)
+    return (rows.T @ magnitude @ columns).flatten(1)
+
+
+def mask_patches(x: Tensor, ratio: float, grid: int, generator: torch.Generator) -> Tensor:
+    """Sets ``floor(ratio * grid^2)`` patches of each image to zero, drawn with probabilities m_i / sum_j m_j.
+
+    Drawn one after another without replacement, by an exponential race. A patch without any gradient is drawn only
+    when no other is left.
+
+    Args:
+        x: (B, C, H, W) floating-point images.
+        ratio: Share of patches to mask.
+        grid: Patches along each side, at most the shorter side.
+        generator: On the device of ``x``.
+
+    Returns:
+        Like ``x``. Zero is the mean colour of normalised images.
+
+    Example:
+        >>> x = torch.ones(1, 1, 4, 4)
+        >>> mask_patches(x, 0.25, 2, torch.Generator().manual_seed(0)).sum()
+        tensor(12.)
+    """
+    count = math.floor(ratio * grid * grid + 1e-9)
+    if count == 0:
+        return x
+    salience = patch_salience(x, grid)
+    clock = torch.empty_like(salience).exponential_(generator=generator)
+    # The smallest times E_i / m_i win; the tiny number orders patches without a gradient among themselves.
+    times = clock / salience.clamp_min(torch.finfo(salience.dtype).tiny ** 0.5)
+    hidden = torch.zeros_like(salience, dtype=torch.bool)
+    hidden.scatter_(1, times.topk(count, largest=False).indices, True)
+    hidden = hidden.view(-1, grid, grid)[:, _cells(x.shape[-2], grid, x)][..., _cells(x.shape[-1], grid, x)]
+    return x.masked_fill(hidden.unsqueeze(1), 0.0)

@@ -1,0 +1,40 @@
+"""What methods over classes share: the check that there are classes, and a step with losses of the method's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Step
+
+__all__ = ["check_classes", "check_labels", "with_losses"]
+
+
+def check_labels(y: Any, name: str) -> Tensor:
+    """(B,) int64 labels, or an error that says what ``name`` needs."""
+    if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        kind = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(f"{name} works on classes: targets must be one whole number for each row, and are {kind}")
+    return y.to(torch.int64)
+
+
+def check_classes(outputs: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
+    """(B, C) logits and (B,) labels, or an error that says what ``name`` needs."""
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < 2:
+        kind = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise TypeError(
+            f"{name} works on classes: the model must return logits of shape (B, C), and returned {kind}; "
+            "a forward function can pick them from the model's outputs"
+        )
+    # A rank without rows has padding in its batch, and logits of no rows.
+    return outputs, check_labels(y, name)[: len(outputs)]
+
+
+def with_losses(step: Step, losses: Tensor) -> Step:
+    """The step with other losses; rows that the shell found not to be finite keep what it put in their place."""
+    if step.valid is not None:
+        losses = torch.where(step.valid, losses, step.losses.detach().to(losses.dtype))
+    return replace(step, losses=losses)

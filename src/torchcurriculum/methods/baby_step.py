@@ -1,0 +1,71 @@
+"""Baby steps: buckets of rising difficulty, one more every few epochs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..functional.pacing import buckets_in_use
+from .ranked import Order, Ranked
+from .registry import register
+
+__all__ = ["BabyStep"]
+
+
+class BabyStep(Ranked):
+    """Baby steps: sort the rows into buckets by difficulty; train on the first, then on the first two, and so on.
+
+    Buckets are cumulative and of equal size: stage s = 1, 2, ... of ``interval`` epochs trains on the easiest
+    s / ``buckets`` of the rows with the average loss, and all further epochs on everything.
+
+    Args:
+        n: Rows of the training set.
+        buckets: How many; 1 is plain training.
+        interval: Epochs for each stage. By its name in ``build``, the last bucket is added half-way through the run.
+        scores: (N,) difficulties, lowest first, for example sentence lengths; None measures the student's losses
+            once, at the end of the warm-up.
+        warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without (losses of an untrained
+            model say nothing).
+        order: ``"easy"``, ``"hard"`` or ``"random"``.
+        groups: (N,) int64 groups that keep their shares in every bucket; None lets them not.
+
+    Example:
+        >>> method = BabyStep(4, buckets=2, scores=[0.3, 0.1, 0.4, 0.2])
+        >>> from torchcurriculum import Epoch
+        >>> import torch
+        >>> method.plan(Epoch(1, 4, torch.zeros(4), lambda: torch.zeros(4)))       # the easy half
+        tensor([1, 3])
+
+    Reference:
+        Bengio et al., Curriculum Learning, ICML 2009.
+        Spitkovsky et al., From Baby Steps to Leapfrog: How "Less is More" in Unsupervised Dependency Parsing, NAACL
+        2010.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        buckets: int = 10,
+        interval: int = 1,
+        scores: Any = None,
+        warmup: int | None = None,
+        order: Order = "easy",
+        groups: Any = None,
+    ) -> None:
+        pace = partial(buckets_in_use, interval=interval, buckets=buckets)
+        super().__init__(n, pace, scores, warmup, order, groups)
+
+
+@register(
+    "baby-step",
+    BabyStep,
+    "buckets of rising difficulty, one more every few epochs",
+    when="You know what is difficult (length, resolution, annotator agreement) and want the simplest schedule. With "
+    "measured difficulty put `random` beside it.",
+    cost="One forward pass in the whole run without scores, none with; fewer steps while the set grows; 16 bytes a "
+    "sample.",
+)
+def _baby_step(n: int, epochs: int, **options: Any) -> BabyStep:
+    half = max(1, epochs // 2)
+    buckets = options.get("buckets", min(10, half))
+    return BabyStep(n, **{"buckets": buckets, "interval": max(1, half // max(1, buckets)), **options})

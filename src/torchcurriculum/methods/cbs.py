@@ -1,0 +1,186 @@
+"""CBS: the output of every convolution is blurred, less and less as training goes on."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ..core import Batch, Epoch, Method
+from ..functional.smoothing import annealed_sigma, gaussian, smooth
+from .registry import register
+
+__all__ = ["CBS"]
+
+NEGLIGIBLE = 2.0**-24  # a neighbour's weight relative to the middle that float32 cannot see
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+PAPER_REDUCTIONS = 40  # every 5 of 200 epochs
+
+
+class CBS(Method):
+    r"""Curriculum by smoothing: low-pass feature maps first, all information later.
+
+    The output of *every* convolution, nested and transposed ones too, is blurred channel by channel with a Gaussian of
+    :math:`\sigma_k = \sigma_0 d^{\lfloor (k-1)/s \rfloor}`, as if a fixed layer stood behind each of them. A network
+    without convolutions is refused rather than trained as if nothing had been asked.
+
+    The blur is a forward hook on the user's own network; nothing of it is in the network's ``state_dict``, and a
+    resumed run hangs it up again. It acts in evaluation mode as well: as in the paper, the blur is part of the network
+    (the statistics of a batch norm are those of blurred maps). Once the neighbours' weights are invisible in float32
+    (sigma below 0.17), the hooks are taken off and the network is the plain one; with the default pace that is so
+    after 17 of 40 reductions. ``release()`` takes them off at any time, and so does the end of the method's life.
+
+    Args:
+        sigma: sigma_0 >= 0, in pixels of each feature map; the paper's 1. Zero is plain training.
+        decay: Factor d in (0, 1] of each reduction; the paper's 0.9.
+        interval: Epochs s between reductions; the paper's 5 of 200 epochs. ``build`` takes ``epochs / 40``, so that
+            a run of any length goes through the same reductions.
+        kernel_size: Taps K of the Gaussian on each axis, odd; the paper's 3. Maps keep their size for every K.
+
+    Example:
+        >>> method, net = CBS(), nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(nn.Conv2d(2, 2, 3)))
+        >>> method.attach(net)
+        2
+
+    Reference:
+        Sinha et al., Curriculum by Smoothing, NeurIPS 2020.
+    """
+
+    kernel: Tensor
+    _net: weakref.ref[nn.Module] | None
+    _handles: list[RemovableHandle]
+
+    def __init__(self, sigma: float = 1.0, decay: float = 0.9, interval: float = 5.0, kernel_size: int = 3) -> None:
+        super().__init__()
+        if not 0 <= sigma < math.inf:
+            raise ValueError(f"sigma must be at least 0 and finite, got {sigma!r}")
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay must lie in (0, 1], got {decay!r}; the paper takes 0.9")
+        if not interval > 0:
+            raise ValueError(f"interval must be a positive number of epochs, got {interval!r}")
+        if not isinstance(kernel_size, int) or kernel_size < 1 or kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, so that the maps keep their size, got {kernel_size!r}")
+        self.start, self.decay, self.interval, self.kernel_size = sigma, decay, interval, kernel_size
+        self.sigma = sigma  # on the host: a step must not wait for the device to know whether there is a blur
+        self.blurred = 0
+        self.register_buffer("kernel", gaussian(kernel_size, sigma), persistent=False)
+        self._hang_up_nothing()
+
+    @property
+    def active(self) -> bool:
+        """Whether the blur changes anything that float32 can see."""
+        return self.sigma > 0 and self.kernel_size > 1 and math.exp(-0.5 / self.sigma**2) >= NEGLIGIBLE
+
+    def plan(self, epoch: Epoch) -> None:
+        """Reduces sigma and sees to the hooks, so that a measuring pass of this epoch is blurred, too."""
+        self._set(annealed_sigma(epoch.number, self.start, self.decay, self.interval))
+        if epoch.model is not None:
+            self.attach(epoch.model)
+
+    def view(self, model: nn.Module, batch: Batch) -> Batch:
+        """The batch as it is, and the hooks in place (after a resume inside an epoch nobody has planned)."""
+        self.attach(model)
+        return batch
+
+    def attach(self, model: nn.Module) -> int:
+        """Puts a blur behind each convolution of ``model``, once, and none if the blur is negligible.
+
+        Returns:
+            How many convolutions are blurred.
+        """
+        net = getattr(model, "module", model)
+        if not self.active:
+            self.release()
+        elif self._net is None or self._net() is not net:
+            self.release()
+            found = [module for module in net.modules() if isinstance(module, CONVOLUTIONS)]
+            if not found:
+                raise ValueError(
+                    f"CBS blurs the outputs of convolutions, and {type(net).__name__} has none: it would train as if "
+                    "there were no curriculum. Take another method, or pass sigma=0 for plain training."
+                )
+            blur = _Blur(self)
+            self._handles += [module.register_forward_hook(blur) for module in found]
+            self._net = weakref.ref(net)
+        self.blurred = len(self._handles)
+        return self.blurred
+
+    def release(self) -> None:
+        """Takes the blur off the network, which is then the plain one."""
+        self._take_off()
+        self._hang_up_nothing()
+
+    def get_extra_state(self) -> Tensor:
+        """This epoch's sigma and how many convolutions it blurs."""
+        return torch.tensor([self.sigma, self.blurred], dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes back what ``get_extra_state`` gave."""
+        self._set(float(state[0]))
+        self.blurred = int(state[1])
+
+    def report(self) -> Mapping[str, Any]:
+        """sigma and how many convolutions were blurred."""
+        return {"sigma": self.sigma, "blurred": self.blurred}
+
+    def _set(self, sigma: float) -> None:
+        self.sigma = sigma
+        self.kernel.copy_(gaussian(self.kernel_size, sigma))
+
+    def _hang_up_nothing(self) -> None:
+        self._net, self._handles = None, []
+        self._take_off = weakref.finalize(self, _remove, self._handles)
+        self._take_off.atexit = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of the method hangs up hooks of its own; these are the original's.
+        return {**self.__dict__, "_net": None, "_handles": [], "_take_off": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._hang_up_nothing()
+
+
+class _Blur:
+    """The forward hook: blurs with its method's kernel, as long as the method lives.
+
+    A copied network shares it; a pickled network keeps one without a method, which does nothing.
+    """
+
+    def __init__(self, method: CBS | None = None) -> None:
+        self.method = (lambda: None) if method is None else weakref.ref(method)
+
+    def __call__(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
+        method = self.method()
+        if method is None or not method.active:
+            return None
+        if method.kernel.device != output.device:
+            method.to(output.device)
+        return smooth(output, method.kernel, len(module.kernel_size))  # type: ignore[arg-type]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Blur:
+        return self
+
+    def __reduce__(self) -> tuple[type[_Blur], tuple[()]]:
+        return _Blur, ()
+
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+@register(
+    "cbs",
+    CBS,
+    "the output of every convolution is blurred, less and less",
+    when="Convolutional networks whose early training fits noise in fine detail; other networks are refused.",
+    cost="A depthwise convolution behind each convolution in the first 17 of 40 parts of the run; no extra pass.",
+)
+def _cbs(n: int, epochs: int, **options: Any) -> CBS:
+    return CBS(**{"interval": epochs / PAPER_REDUCTIONS, **options})

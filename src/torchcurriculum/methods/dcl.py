@@ -1,0 +1,185 @@
+"""DCL: data parameters, a temperature for each sample and each class that is learnt with the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Method, Step, ranks, total
+from ..functional.optim import momentum_step
+from ..functional.temperature import scaled_losses, temperature, temperature_gradient
+from .registry import register
+
+__all__ = ["DCL"]
+
+BOUND = 20.0  # the authors keep temperatures between 1/20 and 20
+
+
+class DCL(Method):
+    r"""Data parameters: the loss is taken at :math:`z_i / \sigma_i` with :math:`\sigma_i = e^{s_i} + e^{c_y}`.
+
+    The log-temperatures s (of samples) and c (of classes) follow the gradient of the average loss by SGD with momentum
+    inside the step. Only the entries of the batch move, and only they decay and keep momentum, so a step costs O(B)
+    whatever the size of the set. A sample that the model gets wrong warms up and pulls less on the model.
+
+    Args:
+        n: Rows of the training set.
+        classes: Number of classes C for class temperatures; None has none, which is the paper's setting for wrong
+            labels.
+        samples: Whether samples have temperatures.
+        lr: Learning rate of s. With its momentum, 0.1 is the authors' default.
+        lr_class: Learning rate of c.
+        init: Temperature :math:`e^s` at the start. With class temperatures the paper's joint runs take 0.001.
+        init_class: Temperature :math:`e^c` at the start.
+        weight_decay: Decay of s towards 0, a temperature of 1.
+        weight_decay_class: Decay of c.
+        momentum: Of both, 0.9 in the authors' code.
+
+    Example:
+        >>> from torchcurriculum.core import Batch, Step, Task
+        >>> task = Task(lambda model, x: x, lambda z, y: torch.nn.functional.cross_entropy(z, y, reduction="none"))
+        >>> logits, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+        >>> batch, method = Batch(logits, y, torch.tensor([4, 2]), task=task), DCL(5, lr=1.0)
+        >>> _ = method.loss(Step(None, batch, logits, task.losses(None, batch)[1]))
+        >>> method.sample_log.exp()      # row 4 is right and cools down, row 2 is wrong and warms up
+        tensor([1.0000, 1.0000, 2.4131, 1.0000, 0.8876], dtype=torch.float64)
+
+    Reference:
+        Saxena, Tuzel and DeCoste, Data Parameters: A New Family of Parameters for Learning a Differentiable
+        Curriculum, NeurIPS 2019.
+    """
+
+    sample_log: Tensor
+    sample_velocity: Tensor
+    class_log: Tensor
+    class_velocity: Tensor
+    touched: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        classes: int | None = None,
+        samples: bool = True,
+        lr: float = 0.1,
+        lr_class: float = 0.1,
+        init: float = 1.0,
+        init_class: float = 1.0,
+        weight_decay: float = 0.0,
+        weight_decay_class: float = 0.0,
+        momentum: float = 0.9,
+    ) -> None:
+        super().__init__()
+        _refuse_bad_knobs(n, classes, samples, momentum)
+        for name, value in {"init": init, "init_class": init_class}.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} is a temperature and must be positive and finite, got {value!r}")
+        rates = {"lr": lr, "lr_class": lr_class, "weight_decay": weight_decay, "weight_decay_class": weight_decay_class}
+        for name, value in rates.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+        self.n, self.classes, self.samples, self.momentum = n, classes, samples, momentum
+        self.lr, self.lr_class = lr, lr_class
+        self.weight_decay, self.weight_decay_class = weight_decay, weight_decay_class
+        self.bounds = [math.log(min(1 / BOUND, init, init_class)), math.log(max(BOUND, init, init_class))]
+        rows = n if samples else 0
+        self.register_buffer("sample_log", torch.full((rows,), math.log(init), dtype=torch.float64))
+        self.register_buffer("sample_velocity", torch.zeros(rows, dtype=torch.float64))
+        self.register_buffer("class_log", torch.full((classes or 0,), math.log(init_class), dtype=torch.float64))
+        self.register_buffer("class_velocity", torch.zeros(classes or 0, dtype=torch.float64))
+        self.register_buffer("touched", torch.zeros(rows, dtype=torch.bool), persistent=False)
+
+    def loss(self, step: Step) -> Tensor:
+        """The average loss at the scaled logits; the temperatures of the batch then take their step."""
+        logits, y = self._check(step)
+        sample = self.sample_log[step.index] if self.samples else None
+        label = self.class_log[y] if self.classes else None
+        sigma = temperature(sample, label)
+
+        def losses(scaled: Tensor) -> Tensor:
+            return step.batch.task.loss_fn(scaled, y)  # type: ignore[union-attr]
+
+        value = scaled_losses(losses, logits, sigma)
+        gradient = temperature_gradient(losses, logits, sigma)
+        if step.valid is not None:
+            value, gradient = (torch.where(step.valid, part, 0.0) for part in (value, gradient))
+        weights = self.weigh(step)
+        gradient = weights * gradient
+        if sample is not None:
+            self._step_samples(step.index, gradient * sample.exp())
+        if label is not None:
+            self._step_classes(y, gradient * label.exp())
+        return replace(step, losses=value).reduce(weights)
+
+    def sync(self) -> None:
+        """Gives every rank the rows whose temperatures the others moved."""
+        if ranks() == 1 or not self.samples:
+            return
+        written = total(self.touched.to(torch.uint8)) > 0
+        state = torch.stack([self.sample_log, self.sample_velocity])
+        merged = total(torch.where(self.touched, state, 0.0))
+        self.sample_log, self.sample_velocity = torch.where(written, merged, state).unbind()
+        self.touched.zero_()
+
+    def report(self) -> Mapping[str, Any]:
+        """The mean temperature of samples and of classes."""
+        logs = {"temperature": self.sample_log, "class_temperature": self.class_log}
+        return {name: log.exp().mean() for name, log in logs.items() if len(log)}
+
+    def _step_samples(self, index: Tensor, gradient: Tensor) -> None:
+        log = self.sample_log[index]
+        gradient = gradient + self.weight_decay * log
+        change, velocity = momentum_step(gradient, self.sample_velocity[index], self.lr, self.momentum)
+        self.sample_log[index] = (log + change).clamp(*self.bounds)
+        self.sample_velocity[index] = velocity
+        self.touched[index] = True
+
+    def _step_classes(self, y: Tensor, gradient: Tensor) -> None:
+        here = torch.stack([gradient, torch.ones_like(gradient)])
+        summed, count = total(here.new_zeros(2, len(self.class_log)).index_add_(1, y, here))
+        gradient = summed + self.weight_decay_class * self.class_log
+        change, velocity = momentum_step(gradient, self.class_velocity, self.lr_class, self.momentum)
+        # Only classes of this batch move, decay and keep momentum, like the rows.
+        self.class_log = torch.where(count > 0, (self.class_log + change).clamp(*self.bounds), self.class_log)
+        self.class_velocity = torch.where(count > 0, velocity, self.class_velocity)
+
+    def _check(self, step: Step) -> tuple[Tensor, Any]:
+        logits, y = step.logits, step.batch.y
+        if step.batch.task is None or step.batch.pair is not None:
+            raise ValueError("DCL needs the loss function (Batch.task) and a batch that is not mixed")
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
+            kind = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+            raise TypeError(f"DCL divides logits by temperatures: outputs must be (B, C) logits, but they are {kind}")
+        y = y[: len(step.index)]  # a rank without rows has padding here
+        if self.classes and (y.dtype != torch.int64 or y.ndim != 1 or logits.shape[1] != self.classes):
+            raise TypeError(
+                f"class temperatures need int64 labels (B,) and {self.classes} logits, but labels are {y.dtype} of "
+                f"shape {tuple(y.shape)} and there are {logits.shape[1]} logits"
+            )
+        return logits, y
+
+
+def _refuse_bad_knobs(n: int, classes: int | None, samples: bool, momentum: float) -> None:
+    if not isinstance(n, int) or n < 1:
+        raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
+    if classes is not None and classes < 2:
+        raise ValueError(f"classes must be at least 2, or None for no class temperatures, got {classes!r}")
+    if not samples and classes is None:
+        raise ValueError("samples=False and classes=None leave no temperature to learn; give classes=C")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
+
+
+@register(
+    "dcl",
+    DCL,
+    "a temperature for each sample and class, learnt with the model",
+    when="Classification with some wrong labels and many epochs: a temperature moves only when its row is visited.",
+    cost="No extra pass; the loss function a second time on the logits; 17 bytes a sample.",
+)
+def _dcl(n: int, epochs: int, **options: Any) -> DCL:
+    return DCL(n, **options)

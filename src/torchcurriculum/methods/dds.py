@@ -1,0 +1,96 @@
+"""DDS: a scorer that learns to prefer samples whose gradients agree with a development set's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import Epoch, Method, Step, normalise
+from ..functional.meta import score_gradient
+from .meta_set import MetaSet
+from .registry import register
+from .side_net import Perceptron, SideNet
+
+__all__ = ["DDS"]
+
+
+class DDS(Method):
+    r"""Differentiable data selection: weights :math:`p = \mathrm{softmax}(s_\psi(x))` over the batch.
+
+    The reward of a sample is how its gradient agrees with that of the meta set after a step with these weights,
+    :math:`r_i = \langle \nabla L_i(\theta), \nabla M(\theta - \eta \sum_j p_j \nabla L_j) \rangle`, an inner product
+    from one forward-mode pass where the authors take a finite difference. The scorer climbs
+    :math:`\frac1B \sum_i r_i \nabla_\psi \log p_i`.
+
+    The authors' scorer is a network like the model on the input. So is ``net``. Without one, it is a perceptron with 32
+    hidden units on the model's own detached outputs, which works on any input; its scores start equal.
+
+    Args:
+        n: Rows of the training set.
+        meta: The meta (development) set, best with labels known to be right: a pair (x, y) or a dataset (see
+            ``MetaSet``). None holds out rows of the training set, which are then not trained on.
+        meta_fraction: Share of rows held out; not used with ``meta``.
+        meta_batch: Rows of a meta batch.
+        lr: eta of the virtual step, best the learning rate of the model; 0 takes the meta gradient at theta and saves a
+            backward pass.
+        net: The scorer: ``forward(net, x) -> (B,)`` or ``(B, 1)``; None makes the perceptron.
+        net_lr: Learning rate of the scorer (Adam); 0 is vanilla with the perceptron.
+
+    Reference:
+        Wang et al., Optimizing Data Usage via Differentiable Rewards, ICML 2020.
+    """
+
+    reward: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        meta: Any = None,
+        meta_fraction: float = 0.1,
+        meta_batch: int = 100,
+        lr: float = 0.01,
+        net: nn.Module | None = None,
+        net_lr: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"lr is the size of the virtual step and must be at least 0 and finite, got {lr!r}")
+        self.n, self.lr = n, lr
+        self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
+        self.scorer = SideNet(Perceptron(bias=False) if net is None else net, net_lr)
+        self.register_buffer("reward", torch.tensor(0.0, dtype=torch.float64))
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """Every row that is not in the meta set."""
+        return self.meta_set.plan(epoch)
+
+    def weigh(self, step: Step) -> Tensor:
+        """The softmax of the scores over the batch; the scorer then takes its step."""
+        scores = self.scorer.scores(step)
+        weights, _ = normalise(scores.detach())
+        rewards = self.meta_set.agreement(step, self.lr * weights if self.lr else None)
+        climb = score_gradient(rewards, weights, step.total) * step.uniform()
+        self.scorer.descend(-(climb * scores).sum())
+        self.reward.copy_(step.total((weights * rewards).sum()))
+        return weights
+
+    def report(self) -> Mapping[str, Any]:
+        """The expected reward of the last batch."""
+        return {"reward": self.reward}
+
+
+@register(
+    "dds",
+    DDS,
+    "a scorer learns to prefer samples whose gradients agree with a meta set's",
+    when="You have a small set from the distribution you care about (pass it as meta) and the training set is broader.",
+    cost="In each step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
+    "forward-mode pass over the batch (about three forward passes): about four times the cost of vanilla when the two "
+    "batches are equal. Without meta=, a tenth of the rows is not trained on.",
+)
+def _dds(n: int, epochs: int, **options: Any) -> DDS:
+    return DDS(n, **options)

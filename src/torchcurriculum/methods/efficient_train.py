@@ -1,0 +1,144 @@
+"""EfficientTrain: images by their low frequencies first, smaller and hardly augmented; everything later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import Batch, Epoch, Method, evaluating
+from ..functional.frequency import augment as standard_augment
+from ..functional.frequency import bandwidth, growing_magnitude, low_frequency_crop, low_pass
+from .registry import register
+
+__all__ = ["EfficientTrain"]
+
+Augment = Callable[[Tensor, float, torch.Generator], Tensor]
+PAPER_STAGES = ((0.6, 160 / 224), (0.8, 192 / 224))
+
+
+class EfficientTrain(Method):
+    r"""EfficientTrain: crops in the Fourier domain, and augmentation that grows.
+
+    In epoch k of T, images of H x W become B x B ones that hold exactly the lowest frequencies (low-frequency
+    cropping), with B / H = 5/7 for the first 60 % of the run, 6/7 until 80 %, and the whole image afterwards: the
+    stages of the paper. The images really are smaller: over a run of a fully convolutional network 65 % of the pixels
+    are processed. Before the crop they are augmented with a magnitude that grows linearly from 0 to its maximum.
+
+    The paper's augmentation is RandAug; here it is a small set of operations on tensors of any scale
+    (``functional.frequency.augment``), or ``augment``. Augmentation that the data set already does stays.
+
+    Args:
+        epochs: T, the epochs of the run.
+        stages: (end as a share of the run, share of the side), in order; the whole image afterwards. Sides are rounded
+            to even numbers, which networks that halve their maps prefer.
+        magnitude: The last epoch's magnitude in [0, 1]; 0 turns augmentation off.
+        augment: ``augment(x, magnitude, generator) -> x`` in place of the library's own operations.
+        keep_size: Keep the image's size and only filter it, for networks that cannot take smaller images; then no
+            computation is saved.
+
+    Example:
+        >>> method = EfficientTrain(epochs=10, magnitude=0)
+        >>> batch = Batch(torch.rand(4, 3, 32, 32), torch.zeros(4), torch.arange(4))
+        >>> method.view(nn.Identity(), batch).x.shape
+        torch.Size([4, 3, 22, 22])
+
+    Reference:
+        Wang et al., EfficientTrain: Exploring Generalized Curriculum Learning for Training Visual Backbones, ICCV 2023.
+    """
+
+    def __init__(
+        self,
+        epochs: int,
+        stages: Sequence[tuple[float, float]] = PAPER_STAGES,
+        magnitude: float = 1.0,
+        augment: Augment = standard_augment,
+        keep_size: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(epochs, int) or epochs < 1:
+            raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
+        values = [*zip(*stages, strict=True)]
+        if any(list(column) != sorted(column) or not 0 < column[0] <= column[-1] <= 1 for column in values):
+            raise ValueError(f"stages must be growing (share of the run, share of the side) in (0, 1], got {stages!r}")
+        if not 0 <= magnitude <= 1:
+            raise ValueError(f"magnitude must lie in [0, 1], got {magnitude!r}")
+        self.epochs, self.stages, self.magnitude = epochs, tuple(stages), magnitude
+        self.augment, self.keep_size = augment, keep_size
+        self.number = 1
+        self._accepted: set[tuple[int, int]] = set()  # sizes the network is known to take; looked up anew in a new run
+
+    def plan(self, epoch: Epoch) -> None:
+        """Notes the epoch; every row is visited."""
+        self.number = epoch.number
+
+    def view(self, model: nn.Module, batch: Batch) -> Batch:
+        """The batch augmented and cropped to this epoch's bandwidth."""
+        share, magnitude = self._share(), self._magnitude()
+        if share == 1 and magnitude == 0:
+            return batch
+        x = _images(batch.x)
+        if magnitude > 0:
+            x = self.augment(x, magnitude, batch.generator("efficient-train", x.device))
+        height, width = (side if share == 1 else max(2, 2 * round(share * side / 2)) for side in x.shape[-2:])
+        height, width = min(height, x.shape[-2]), min(width, x.shape[-1])
+        if self.keep_size:
+            return batch.with_(x=low_pass(x, height, width))
+        small = batch.with_(x=low_frequency_crop(x, height, width))
+        self._try(model, small, tuple(x.shape[-2:]))
+        return small
+
+    def get_extra_state(self) -> Tensor:
+        """The number of the epoch."""
+        return torch.tensor(self.number)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes back what ``get_extra_state`` gave."""
+        self.number = int(state)
+
+    def report(self) -> Mapping[str, Any]:
+        """The bandwidth as a share of the side, and the magnitude of the augmentation."""
+        return {"bandwidth": self._share(), "magnitude": self._magnitude()}
+
+    def _share(self) -> float:
+        return bandwidth(self.number, self.epochs, self.stages)
+
+    def _magnitude(self) -> float:
+        return growing_magnitude(self.number, self.epochs, self.magnitude)
+
+    def _try(self, model: nn.Module, batch: Batch, full: tuple[int, ...]) -> None:
+        """Two images of a new size go through the network, so that one that cannot take them says so in our words."""
+        size = (batch.x.shape[-2], batch.x.shape[-1])
+        if size in self._accepted or size == full or batch.task is None:
+            return
+        net = getattr(model, "module", model)
+        try:
+            with torch.no_grad(), evaluating(net):
+                batch.task.forward(net, batch.x[:2])
+        except (RuntimeError, AssertionError, ValueError) as error:
+            raise ValueError(
+                f"{type(net).__name__} does not take images of {size[0]}x{size[1]}, to which EfficientTrain crops "
+                f"those of {full[0]}x{full[1]}: {error}. Pass keep_size=True (filtered images of the full size, no "
+                "time saved), or use a network that pools its last maps globally."
+            ) from error
+        self._accepted.add(size)
+
+
+def _images(x: Any) -> Tensor:
+    if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
+        kind = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"EfficientTrain needs floating-point images of shape (B, C, H, W), but this batch has {kind}")
+    return x
+
+
+@register(
+    "efficient-train",
+    EfficientTrain,
+    "images by their low frequencies and hardly augmented first, everything later",
+    when="Image networks that take any size: the same data in less time. With keep_size=True any network, no saving.",
+    cost="Less than nothing: 65 % of the pixels over a run; two Fourier transforms of each image.",
+)
+def _efficient_train(n: int, epochs: int, **options: Any) -> EfficientTrain:
+    return EfficientTrain(**{"epochs": epochs, **options})

@@ -1,0 +1,101 @@
+"""InfoBatch: rows of low loss are left out at random, and those kept stand for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Epoch, Method, Step
+from ..functional.infobatch import soft_prune
+from .registry import register
+
+__all__ = ["InfoBatch"]
+
+
+class InfoBatch(Method):
+    r"""InfoBatch: lossless acceleration by unbiased dynamic data pruning.
+
+    At the start of an epoch, each row whose last loss is below the mean of all last losses is left out with probability
+    r; the low-loss rows that stay get the weight :math:`\frac{1}{1-r}`, all others 1, so that the expected sum of the
+    gradients over an epoch is that of the whole set. The first epoch, when no loss is known, and all after the share
+    delta of the run train on everything. The losses are those seen while training: no extra pass.
+
+    Weights of a batch are these factors over the batch's size, as in the paper: they sum to one where nothing is
+    rescaled, and to at most :math:`\frac{1}{1-r}`.
+
+    Args:
+        n: Rows of the training set.
+        epochs: Epochs of the run.
+        ratio: The probability r in [0, 1); the paper's 0.5. 0 is plain training.
+        delta: Share of the run after which everything is trained on, in [0, 1]; the paper's 0.875.
+
+    Example:
+        >>> method = InfoBatch(4, epochs=10)
+        >>> losses = torch.tensor([0.1, 0.1, 0.1, 3.0])
+        >>> method.plan(Epoch(2, 4, last=losses, losses=lambda: losses))
+        tensor([0, 3])
+        >>> method.factor(torch.tensor([0, 3]))
+        tensor([2., 1.], dtype=torch.float64)
+
+    Reference:
+        Qin et al., InfoBatch: Lossless Training Speed Up by Unbiased Dynamic Data Pruning, ICLR 2024.
+    """
+
+    weighs_by_loss = False
+    scaled: Tensor
+
+    def __init__(self, n: int, epochs: int, ratio: float = 0.5, delta: float = 0.875) -> None:
+        super().__init__()
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
+        if not isinstance(epochs, int) or epochs < 1:
+            raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
+        if not 0 <= ratio < 1:
+            raise ValueError(f"ratio must be a probability below 1, got {ratio!r}; the paper takes 0.5")
+        if not 0 <= delta <= 1:
+            raise ValueError(f"delta must be a share of the run in [0, 1], got {delta!r}; the paper takes 0.875")
+        self.n, self.epochs, self.ratio, self.delta = n, epochs, ratio, delta
+        self.register_buffer("scaled", torch.zeros(n, dtype=torch.bool))
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """The rows that are not pruned; all in the first epoch and in the last share of the run."""
+        last = epoch.last
+        self.scaled = torch.zeros(self.n, dtype=torch.bool, device=last.device)
+        if self.ratio == 0 or epoch.number > math.floor(self.delta * self.epochs + 1e-9):
+            return None
+        if not bool(last.isfinite().any()):
+            if epoch.number > 1:
+                raise ValueError(
+                    f"InfoBatch prunes by the losses seen while training, and in epoch {epoch.number} there are none: "
+                    "a method that trains on mixtures of rows notes no loss of a row"
+                )
+            return None
+        keep, self.scaled = soft_prune(last, self.ratio, epoch.generator("infobatch", last.device))
+        return keep.nonzero().flatten()
+
+    def factor(self, index: Tensor) -> Tensor:
+        """(B,) float64: 1 / (1 - r) for kept rows of low loss, 1 for others."""
+        return 1 + self.scaled[index.to(self.scaled.device)].double() * (self.ratio / (1 - self.ratio))
+
+    def weigh(self, step: Step) -> Tensor:
+        """The factors over the size of the global batch."""
+        return self.factor(step.index).to(step.losses.device) * step.uniform()
+
+    def report(self) -> Mapping[str, Any]:
+        """How many rows count for pruned ones, too."""
+        return {"rescaled": int(self.scaled.sum())}
+
+
+@register(
+    "infobatch",
+    InfoBatch,
+    "rows of low loss are left out at random, and those kept count for them",
+    when="Large clean sets and long runs: fewer steps for the same accuracy. It is no help against wrong labels.",
+    cost="Less than nothing: each epoch leaves out about half of the low-loss rows; no extra pass; 1 byte a sample.",
+)
+def _infobatch(n: int, epochs: int, **options: Any) -> InfoBatch:
+    return InfoBatch(**{"n": n, "epochs": epochs, **options})

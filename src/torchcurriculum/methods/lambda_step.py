@@ -1,0 +1,92 @@
+"""Pacing by a function lambda_t, easy first; the same hard first (`anti`) and at random (`random`), its controls."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..functional.pacing import Shape, pace
+from .ranked import Order, Ranked
+from .registry import register
+
+__all__ = ["LambdaStep"]
+
+
+class LambdaStep(Ranked):
+    r"""Paced curriculum: epoch t trains on the easiest share lambda_t of the rows, with the average loss.
+
+    :math:`\lambda_t = \min(1, (\frac tT (1 - \lambda_0^p) + \lambda_0^p)^{1/p})`; linear is p = 1, geometric
+    :math:`\lambda_0^{1 - t/T}`. After T epochs everything is in use.
+
+    Args:
+        n: Rows of the training set.
+        grow: T, epochs from lambda_0 to 1. By its name in ``build``, half of the run.
+        start: lambda_0; 0.1 because one epoch must hold a few batches. 1 is plain training.
+        shape: ``"linear"``, ``"geometric"`` or ``"root"``.
+        p: The root of ``"root"``.
+        scores: (N,) difficulties, lowest first; None measures the student's losses once, at the end of the warm-up.
+        warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without.
+        order: ``"easy"``; ``"hard"`` is the anti-curriculum and ``"random"`` the control arm.
+        groups: (N,) int64 groups that keep their shares in every subset, as the paper keeps classes balanced; None
+            lets them not.
+
+    Example:
+        >>> method = LambdaStep(4, grow=2, start=0.5, scores=[0.3, 0.1, 0.4, 0.2])
+        >>> from torchcurriculum import Epoch
+        >>> import torch
+        >>> [method.plan(Epoch(k, 4, torch.zeros(4), lambda: torch.zeros(4))) for k in (1, 2, 3)]  # 1/2, 3/4, all
+        [tensor([1, 3]), tensor([0, 1, 3]), None]
+
+    Reference:
+        Hacohen and Weinshall, On the Power of Curriculum Learning in Training Deep Networks, ICML 2019.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        grow: int,
+        start: float = 0.1,
+        shape: Shape = "linear",
+        p: float = 2.0,
+        scores: Any = None,
+        warmup: int | None = None,
+        order: Order = "easy",
+        groups: Any = None,
+    ) -> None:
+        rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
+        super().__init__(n, rule, scores, warmup, order, groups)
+
+
+def _register(name: str, order: Order, summary: str, when: str, passes: str) -> None:
+    @register(
+        name,
+        LambdaStep,
+        summary,
+        when=when,
+        cost=f"{passes}; fewer steps while the set grows; 16 bytes a sample.",
+    )
+    def _lambda_step(n: int, epochs: int, **options: Any) -> LambdaStep:
+        return LambdaStep(n, **{"grow": max(1, epochs // 2), "order": order, **options})
+
+
+_register(
+    "lambda-step",
+    "easy",
+    "the easiest share of the rows, growing by a pacing function",
+    "You know what is difficult, or trust the losses after a short warm-up, and want a smooth schedule.",
+    "One forward pass in the whole run without scores, none with",
+)
+_register(
+    "anti",
+    "hard",
+    "hard rows first: the difficulty order reversed",
+    "To test whether an order helps or any order does. Not where labels are wrong: they come first.",
+    "One forward pass in the whole run without scores, none with",
+)
+_register(
+    "random",
+    "random",
+    "a growing random subset: the control arm of every paced curriculum",
+    "Always beside a paced curriculum: it has the same steps and no difficulty.",
+    "No pass",
+)

@@ -1,0 +1,145 @@
+"""Local to global learning: a few classes first, then more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..core import Batch, Epoch, Method, Step
+from ..functional.classes import class_means, mask_classes, next_classes
+from ..functional.mcl import project
+from ._targets import check_classes, check_labels, with_losses
+from .registry import register
+
+__all__ = ["LGL"]
+
+Order = Literal["random", "similar", "dissimilar"]
+WIDTH = 64  # columns of the outputs that similarity looks at
+
+
+class LGL(Method):
+    """Local to global learning (LGL): the classes of the problem are added a few at a time.
+
+    Stage s of ``interval`` epochs trains on the rows of the first ``start + s * growth`` of the classes. In the loss
+    the logits of the other classes are masked, so that the softmax runs over the classes that are included; the loss
+    function is called on the masked logits and should be a cross-entropy. Once all classes are in, this is plain
+    training. The first classes are drawn at random; later ones at random too, or one after another nearest to (or
+    farthest from) those included by the distance of mean logits, measured by a pass when classes are added. Distances
+    between mean logits are our choice; the paper measures similarity with features.
+
+    Args:
+        n: Rows of the training set.
+        interval: Epochs of a stage; ``build`` takes a tenth of the run, so that all classes are in after a third.
+        start: Share of the classes in the first stage, at least two classes (the softmax of a single one teaches
+            nothing). At 1 the method is plain training.
+        growth: Share of the classes added by each stage, at least one class.
+        order: ``"random"``, ``"similar"`` or ``"dissimilar"``.
+        labels: (N,) labels trained on; by default read from the training set once, without a forward pass.
+
+    Reference:
+        Cheng et al., Local to Global Learning: Gradually Adding Classes for Training Deep Neural Networks, CVPR 2019.
+    """
+
+    labels: Tensor
+    included: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        interval: int,
+        start: float = 0.1,
+        growth: float = 0.3,
+        order: Order = "random",
+        labels: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if n < 1 or interval < 1:
+            raise ValueError(f"n and interval must be at least 1, got {n!r} and {interval!r}")
+        if not (0 < start <= 1 and 0 < growth <= 1):
+            raise ValueError(f"start and growth are shares of the classes, in (0, 1], got {start!r} and {growth!r}")
+        if order not in get_args(Order):
+            raise ValueError(f"order must be 'random', 'similar' or 'dissimilar', got {order!r}")
+        if labels is not None and labels.shape != (n,):
+            raise ValueError(f"labels must be {n} whole numbers, got shape {tuple(labels.shape)}")
+        self.n, self.interval, self.start, self.growth, self.order = n, interval, start, growth, order
+        known = torch.full((n,), -1) if labels is None else check_labels(labels.clone(), "LGL")
+        self.given = labels is not None
+        self.register_buffer("labels", known)
+        # (C,) classes in use, of a size known only once the labels are; it travels as extra state.
+        self.register_buffer("included", torch.zeros(0, dtype=torch.bool), persistent=False)
+        self.partial = False  # on the host: a step must not wait for the device to know
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """The rows of the classes that are included."""
+        if self.start == 1:
+            return None
+        if epoch.number == 1 and not self.given:
+            self.labels.copy_(epoch.measure(lambda model, batch: check_labels(batch.y, "LGL")))
+        labels = self.labels.cpu()
+        present = torch.bincount(labels) > 0
+        included = self.included.cpu() if len(self.included) else torch.zeros_like(present)
+        total = int(present.sum())
+        stage = (epoch.number - 1) // self.interval
+        wanted = max(2, round(self.start * total)) + stage * max(1, round(self.growth * total))
+        self.partial = wanted < total
+        if not self.partial:
+            self.included = torch.ones_like(present).to(self.labels.device)
+            return None
+        missing = wanted - int(included.sum())
+        if missing:
+            included = self._add(epoch, labels, present, included, missing)
+        self.included = included.to(self.labels.device)
+        return included[labels].nonzero().flatten()
+
+    def loss(self, step: Step) -> Tensor:
+        """The loss over the classes that are included; the plain one once all are."""
+        if not self.partial or not len(step.losses):
+            return super().loss(step)
+        assert step.batch.task is not None
+        logits, labels = check_classes(step.logits, step.batch.y, "LGL")
+        absent = logits.shape[1] - len(self.included)
+        included = nn.functional.pad(self.included, (0, absent)) if absent else self.included
+        step = with_losses(step, step.batch.task.loss_fn(mask_classes(logits, included), labels))
+        return step.reduce(self.weigh(step))
+
+    def get_extra_state(self) -> Tensor:
+        """The classes in use."""
+        return self.included.cpu()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes back what ``get_extra_state`` gave."""
+        self.included = state.to(self.labels.device)
+        self.partial = not bool(state.all())
+
+    def report(self) -> Mapping[str, Any]:
+        """How many classes are in use, once they are counted."""
+        return {"classes": int(self.included.sum())} if len(self.included) else {}
+
+    def _add(self, epoch: Epoch, labels: Tensor, present: Tensor, included: Tensor, count: int) -> Tensor:
+        if self.order == "random" or not included.any():
+            left = (present & ~included).nonzero().flatten()
+            drawn = left[torch.randperm(len(left), generator=epoch.generator("lgl"))[:count]]
+            return included.index_fill(0, drawn, True)
+
+        def outputs(model: nn.Module, batch: Batch) -> Tensor:
+            assert batch.task is not None
+            logits, _ = check_classes(batch.task.forward(model, batch.x), batch.y, "LGL")
+            return project(logits, WIDTH, epoch.generator("lgl-projection"))
+
+        means = class_means(epoch.measure(outputs).cpu().nan_to_num(), labels, len(present))
+        return next_classes(means, included, present, count, self.order == "similar")
+
+
+@register(
+    "lgl",
+    LGL,
+    "a few classes first, then more of them",
+    when="Classification with many classes. With few classes the first stages are a different, easier problem.",
+    cost="One reading of the labels, fewer steps while classes are missing; with order='similar' or 'dissimilar' one "
+    "forward pass over the set for each stage; 8 bytes a sample.",
+)
+def _lgl(n: int, epochs: int, **options: Any) -> LGL:
+    return LGL(n, **{"interval": max(1, epochs // 10), **options})

@@ -1,0 +1,169 @@
+"""The meta set: rows that say what is good, and how each sample's gradient agrees with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from ..core import Batch, Epoch, Step, Task, check_losses, derive, ranks, total
+from ..functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
+
+__all__ = ["MetaSet"]
+
+
+class MetaSet(nn.Module):
+    """A set of the user's, or rows of the training set that are held out of training; one batch of it in each step.
+
+    The rows are shuffled once and then visited in turn, each rank taking its part of the batch.
+
+    Args:
+        n: Rows of the training set.
+        meta: The set: a pair (x, y) of tensors (or dicts of tensors), or a dataset of (x, y) rows, which are collated
+            by its own ``batch(index)`` if it has one. None holds out rows of the training set.
+        fraction: Share of the training rows that is held out; not used with ``meta``.
+        batch_size: Rows of a meta batch over all ranks; at most all of them.
+    """
+
+    def __init__(self, n: int, meta: Any = None, fraction: float = 0.1, batch_size: int = 100) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"meta_batch must be at least 1, got {batch_size!r}")
+        if meta is None and not 0 < fraction < 1:
+            raise ValueError(f"meta_fraction must lie between 0 and 1, got {fraction!r}")
+        if meta is None and n < 2:
+            raise ValueError(f"rows cannot be held out of a training set of {n}; pass meta=(x, y)")
+        self.n, self.meta = n, meta
+        size = min(n - 1, max(1, round(fraction * n))) if meta is None else _rows_of(meta)
+        self.batch_size, self.size = min(batch_size, size), size
+        # On the host, so that fetching a meta batch never waits for the device.
+        self.rows, self.steps = torch.arange(size), 0
+        self.forward_mode = True
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """The rows that are left for training; None if the set is the user's. All epochs hold out the same rows."""
+        generator = torch.Generator().manual_seed(derive(epoch.seed, "meta"))
+        if self.meta is not None:
+            self.rows = torch.randperm(self.size, generator=generator)
+            return None
+        order = torch.randperm(self.n, generator=generator)
+        self.rows = order[: self.size]
+        return order[self.size :].sort().values
+
+    def agreement(self, step: Step, virtual: Tensor | None = None) -> Tensor:
+        r"""(B,) :math:`\langle \nabla L_i(\theta), \nabla M(\hat\theta) \rangle`, M the loss of the next meta batch.
+
+        Args:
+            step: The step.
+            virtual: (B,) sizes a_i of a virtual step :math:`\hat\theta = \theta - \sum_i a_i \nabla L_i(\theta)` over
+                the global batch; None stays at theta.
+
+        Returns:
+            Inner products in float64, without gradients; zero for rows whose loss is not finite.
+        """
+        task = step.batch.task
+        if task is None:
+            raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
+        net = getattr(step.model, "module", step.model)
+        net = getattr(net, "_orig_mod", net)  # forward mode cannot see into a compiled model
+
+        def losses(net: nn.Module) -> Tensor:
+            return task.losses(net, step.batch)[1]
+
+        with torch.enable_grad():
+            parameters = trainable(net)
+            if virtual is not None:
+                parameters = moved(parameters, total(_weighted_gradient(losses, net, step, virtual)), -1.0)
+            direction = total(self._gradient(task, net, parameters, step))
+        if not len(step.index):
+            return direction.new_zeros(0, dtype=torch.float64)
+        products = self._products(losses, net, direction)
+        return products if step.valid is None else torch.where(step.valid, products, 0.0)
+
+    def get_extra_state(self) -> Tensor:
+        """How many batches were drawn, and the rows."""
+        return torch.cat([torch.tensor([self.steps]), self.rows])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes back what ``get_extra_state`` gave."""
+        self.steps, self.rows = int(state[0]), state[1:].cpu()
+
+    def _products(self, losses: Any, net: nn.Module, direction: Tensor) -> Tensor:
+        products = forward_products(losses, net, direction) if self.forward_mode else None
+        if products is None:
+            self.forward_mode = False  # the model has no forward mode: do not try again in every step
+            products = reverse_products(losses, net, direction)
+        return products.detach().double()
+
+    def _gradient(self, task: Task, net: nn.Module, parameters: Mapping[str, Tensor], step: Step) -> Tensor:
+        """This rank's part of the gradient of the average meta loss."""
+        place = self.steps * self.batch_size + torch.arange(self.batch_size)
+        self.steps += 1
+        rows = self.rows[place % self.size]
+        rows = rows[dist.get_rank() :: ranks()] if ranks() > 1 else rows
+        leaves = list(parameters.values())
+        if not len(rows):
+            return torch.cat([torch.zeros_like(leaf).flatten() for leaf in leaves])
+        batch = self._fetch(rows, step, task)
+        losses = losses_at(lambda net: task.losses(net, batch)[1], net, parameters)
+        if losses.device.type == "cpu":
+            check_losses(losses, rows, "error")
+        return gradient(losses.sum() / self.batch_size, leaves)
+
+    def _fetch(self, rows: Tensor, step: Step, task: Task) -> Batch:
+        if self.meta is None:
+            if task.rows is None:
+                raise ValueError("rows can be held out only by a Curriculum, which can fetch them; pass meta=(x, y)")
+            return task.rows(rows)
+        if isinstance(self.meta, tuple):
+            x, y = (_take(part, rows) for part in self.meta)
+        elif hasattr(self.meta, "batch"):
+            x, y = self.meta.batch(rows)
+        else:
+            x, y = default_collate([self.meta[row] for row in rows.tolist()])
+        like, device = step.batch.x, step.losses.device
+        dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
+        return Batch(_to(x, device, dtype), _to(y, device, dtype), rows, task=task)
+
+
+def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor) -> Tensor:
+    """This rank's part of sum_i a_i grad L_i, from the graph of the step where it has one."""
+    virtual = virtual.detach().to(step.losses.dtype)
+    if step.losses.requires_grad:
+        leaves = [p for p in net.parameters() if p.requires_grad]
+        return gradient((virtual * step.losses).sum(), leaves, retain_graph=True)
+    parameters = trainable(net)
+    if not len(virtual):
+        return torch.cat([torch.zeros_like(leaf).flatten() for leaf in parameters.values()])
+    return gradient((virtual * losses_at(losses, net, parameters)).sum(), list(parameters.values()))
+
+
+def _rows_of(meta: Any) -> int:
+    parts = meta if isinstance(meta, tuple) else (meta,)
+    if isinstance(meta, tuple) and len(meta) != 2:
+        raise ValueError(f"meta must be a pair (x, y) or a dataset, got a tuple of {len(meta)}")
+    sizes = {len(next(iter(part.values())) if isinstance(part, Mapping) else part) for part in parts}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"meta must hold as many inputs as targets, and at least one, got {sorted(sizes)}")
+    return sizes.pop()
+
+
+def _take(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _take(part, rows) for key, part in value.items()}
+    return value[rows.to(value.device)]
+
+
+def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
+    """``value`` on ``device``, and floating-point tensors in ``dtype`` where there is one."""
+    if isinstance(value, Mapping):
+        return {key: _to(part, device, dtype) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)([_to(part, device, dtype) for part in value])
+    if isinstance(value, Tensor):
+        return value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
+    return value.to(device) if hasattr(value, "to") else value

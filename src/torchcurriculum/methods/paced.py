@@ -1,0 +1,110 @@
+"""What all methods with a pace share: an easy part of the set that grows, and weights within it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Epoch, Method, Step
+from ..functional.pacing import difficulty_order, subset_size
+from ..functional.spl import Scheme, self_paced_weights
+
+__all__ = ["Paced"]
+
+
+class Paced(Method, ABC):
+    """Abstract: trains on the easiest share lambda_t of the rows, by a difficulty that the subclass gives.
+
+    For ``warmup`` epochs everything is trained on. Then, t epochs later, the ``floor(lambda_t N)`` rows of least
+    difficulty are, weighted by ``scheme``; once lambda_t = 1, everything with the average loss. The age parameter is
+    the difficulty of the easiest row that is left out. Weights within the selection are scaled to an average of one,
+    so that they change which rows count and not the size of a step.
+
+    Args:
+        n: Rows of the training set.
+        pace: ``t -> lambda_t``, from 0.
+        warmup: Epochs of plain training before the pacing begins.
+        scheme: Weights within the selection; ``power`` and ``ratio`` are its knobs.
+        power: See ``functional.self_paced_weights``.
+        ratio: See ``functional.self_paced_weights``.
+
+    Attributes:
+        weights: (N,) float64, summing to one; zero for rows not in use.
+    """
+
+    confidence: Tensor
+    share: Tensor
+    age: Tensor
+    weighs_by_loss = False
+
+    def __init__(
+        self,
+        n: int,
+        pace: Callable[[int], float],
+        warmup: int,
+        scheme: Scheme = "hard",
+        power: float = 3.0,
+        ratio: float = 0.5,
+    ) -> None:
+        super().__init__()
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
+        if not isinstance(warmup, int) or warmup < 0:
+            raise ValueError(f"warmup must be a number of epochs, 0 or more, got {warmup!r}")
+        pace(0)  # refuses bad knobs now and not after the warm-up
+        self_paced_weights(torch.zeros(0), 1.0, scheme, power, ratio)
+        self.n, self.pace, self.warmup = n, pace, warmup
+        self.scheme, self.power, self.ratio = scheme, power, ratio
+        self.register_buffer("confidence", torch.ones(n, dtype=torch.float64))
+        self.register_buffer("share", torch.ones((), dtype=torch.float64))
+        self.register_buffer("age", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def weights(self) -> Tensor:
+        """(N,) float64 weights that sum to one."""
+        return self.confidence / self.confidence.sum()
+
+    @abstractmethod
+    def difficulty(self, epoch: Epoch) -> Tensor:
+        """(N,) difficulties of all rows now; +inf or NaN is hardest."""
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """The easiest share of the rows; all of them in the warm-up and once the pace reaches one."""
+        t = epoch.number - self.warmup - 1
+        share = 1.0 if t < 0 else self.pace(t)
+        size = subset_size(share, self.n)
+        self.share.fill_(share)
+        if size == self.n:
+            self.confidence.fill_(1.0)
+            return None
+        weights = self._select(self.difficulty(epoch).to(self.confidence), size, epoch)
+        rows = weights.nonzero().flatten()
+        self.confidence.copy_(weights / weights[rows].mean())
+        return rows
+
+    def weigh(self, step: Step) -> Tensor:
+        """The average loss, times each row's weight within the selection."""
+        return step.uniform() * self.confidence[step.index]
+
+    def report(self) -> Mapping[str, Any]:
+        """The share in use and, while it grows, the age parameter."""
+        return {"share": self.share} if self.share == 1 else {"share": self.share, "age": self.age}
+
+    def _select(self, difficulty: Tensor, size: int, epoch: Epoch) -> Tensor:
+        """(N,) unscaled weights, zero outside of the ``size`` easiest rows."""
+        known = difficulty.isfinite()
+        hardest = torch.where(known, difficulty, 0.0).max()
+        difficulty = torch.where(known, difficulty, hardest)
+        # The closed forms are for losses of zero and more; a log-likelihood may be below.
+        difficulty = difficulty - difficulty.min().clamp_max(0)
+        order = difficulty_order(difficulty, epoch.generator("ties", difficulty.device))
+        rows = order[:size]
+        self.age.copy_(difficulty[order[size]])
+        within = self_paced_weights(difficulty[rows], self.age, self.scheme, self.power, self.ratio)
+        # All as hard as the first row left out: the limit of their normalised weights is equal weights.
+        within = torch.where(within.max() > 0, within, torch.ones_like(within))
+        return torch.zeros_like(difficulty).index_copy_(0, rows, within)

@@ -1,0 +1,199 @@
+"""Teacher-student curriculum learning: a bandit chooses the tasks whose scores change fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..core import Epoch, Method
+from ..functional.tscl import (
+    boltzmann,
+    difficulty_groups,
+    epsilon_greedy,
+    remember,
+    sample_changes,
+    slope,
+    smooth,
+    task_scores,
+)
+from .registry import register
+
+__all__ = ["RLTeacher"]
+
+Policy = Literal["online", "naive", "window", "sampling"]
+Exploration = Literal["epsilon", "boltzmann"]
+
+
+class RLTeacher(Method):
+    r"""Teacher-student curriculum learning (TSCL), with an epoch as the teacher's step.
+
+    The rows are parted into tasks. A task's score x_t is the negative mean loss of its rows at the start of epoch t,
+    and the teacher trains on the rows of the tasks with the largest |Q|, where progress and forgetting count alike:
+
+    - ``"online"``: :math:`Q \leftarrow \alpha (x_t - x_{t-1}) + (1-\alpha) Q`;
+    - ``"naive"``: keeps its tasks for K epochs, then the same with the slope of their scores over these as the reward;
+    - ``"window"``: Q is the slope of the last K changes of score;
+    - ``"sampling"``: Q is one of the last K changes, drawn at random (after Thompson); it needs no other exploration.
+
+    Rewards are of all tasks, as in the paper's batch formulation: the measuring pass sees all of them anyway. With
+    ``measure="running"`` only tasks that were trained have new scores: the others keep what they had, and that they
+    are being forgotten is not seen, so that epsilon should be larger. Tasks without any reward yet are chosen first.
+    Negative mean loss as the score suits every loss function; the paper, where a task is a game or a length of sums,
+    takes accuracies.
+
+    Args:
+        n: Rows of the training set.
+        policy: Which of the four.
+        tasks: (N,) task of each row, numbered from 0. By default the rows are parted by difficulty: equal groups by
+            the quantiles of their losses at the end of the warm-up.
+        groups: How many groups that are.
+        picks: Tasks of an epoch, by default half of them; 1 is the paper's, which then makes an epoch as short as a
+            task, and all of them is plain training.
+        warmup: Epochs on everything before the first choice.
+        rate: alpha in (0, 1], the authors' 0.1.
+        window: K >= 1 changes of score, the authors' 10.
+        exploration: ``"epsilon"`` or ``"boltzmann"``.
+        epsilon: The share of random choices, the authors' 0.1.
+        temperature: Of the Boltzmann distribution, in units of the mean |Q|, since losses have no scale of their own.
+
+    Example:
+        >>> from torchcurriculum import Epoch
+        >>> method = RLTeacher(4, tasks=torch.tensor([0, 0, 1, 1]), picks=1, warmup=0, epsilon=0.0)
+        >>> before, after = torch.tensor([4.0, 4.0, 4.0, 4.0]), torch.tensor([4.0, 3.9, 3.0, 1.0])
+        >>> _ = method.plan(Epoch(1, 4, before, lambda: before))
+        >>> method.plan(Epoch(2, 4, after, lambda: after))               # task 1 has changed more
+        tensor([2, 3])
+
+    Reference:
+        Matiisen et al., Teacher-Student Curriculum Learning, 2017.
+    """
+
+    tasks: Tensor
+    history: Tensor
+    values: Tensor
+    picked: Tensor
+    held: Tensor
+
+    def __init__(
+        self,
+        n: int,
+        policy: Policy = "online",
+        tasks: Tensor | None = None,
+        groups: int = 10,
+        picks: int | None = None,
+        warmup: int = 1,
+        rate: float = 0.1,
+        window: int = 10,
+        exploration: Exploration = "epsilon",
+        epsilon: float = 0.1,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        _refuse_bad_tasks(n, tasks, groups)
+        self.n, self.count = n, min(n, groups) if tasks is None else int(tasks.max()) + 1
+        self.picks = -(-self.count // 2) if picks is None else picks
+        _refuse_bad_knobs(policy, self.picks, self.count, warmup, rate, window, exploration, epsilon, temperature)
+        self.policy, self.warmup, self.rate, self.window = policy, warmup, rate, window
+        self.exploration, self.epsilon, self.temperature = exploration, epsilon, temperature
+        self.given = tasks is not None
+        self.register_buffer("tasks", torch.zeros(n, dtype=torch.int32) if tasks is None else tasks.to(torch.int32))
+        self.register_buffer("history", torch.full((window + 1, self.count), torch.inf, dtype=torch.float64))
+        self.register_buffer("values", torch.zeros(self.count, dtype=torch.float64))
+        self.register_buffer("picked", torch.ones(self.count, dtype=torch.bool))
+        self.register_buffer("held", torch.tensor(0))
+
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """Everything in the warm-up, then the rows of the chosen tasks."""
+        if epoch.number <= self.warmup or self.picks == self.count:
+            return None
+        losses = epoch.losses().cpu()
+        if epoch.number == self.warmup + 1 and not self.given:
+            self.tasks.copy_(difficulty_groups(losses, self.count))
+        tasks, before = self.tasks.cpu().long(), self.history.cpu()
+        history = remember(before, task_scores(losses, tasks, self.count))
+        held = int(self.held)
+        if self.policy != "naive" or held in (0, self.window):
+            generator = epoch.generator("rl-teacher")
+            values = self._value(before, history, held, generator)
+            self.values.copy_(values)
+            self._pick(values, history[-2].isinf(), generator)
+        self.history.copy_(history)
+        self.held.fill_(held % self.window + 1)
+        return self.picked.cpu()[tasks].nonzero().flatten()
+
+    def report(self) -> Mapping[str, Any]:
+        """The tasks of the epoch and the largest |Q|."""
+        return {"tasks": self.picked.nonzero().flatten().tolist(), "value": self.values.abs().max()}
+
+    def _value(self, before: Tensor, history: Tensor, held: int, generator: torch.Generator) -> Tensor:
+        values = self.values.cpu()
+        if self.policy == "online":
+            rewards = torch.where(history[-1] != before[-1], history[-1] - before[-1], torch.inf)
+            return smooth(values, rewards, self.rate)
+        if self.policy == "naive":
+            return smooth(values, slope(history), self.rate) if held else values
+        return slope(history) if self.policy == "window" else sample_changes(history, generator)
+
+    def _pick(self, values: Tensor, fresh: Tensor, generator: torch.Generator) -> None:
+        # A task without a reward comes before all others; far enough, and equal to others like it.
+        scale = self.temperature * float(values.abs().mean()) or 1.0
+        values = torch.where(fresh, values.abs().max() + 1e3 * scale, values)
+        if self.exploration == "boltzmann" and self.policy != "sampling":
+            chosen = boltzmann(values, self.picks, scale, generator)
+        else:
+            epsilon = 0.0 if self.policy == "sampling" else self.epsilon
+            chosen = epsilon_greedy(values, self.picks, epsilon, generator)
+        self.picked.fill_(False)
+        self.picked[chosen.to(self.picked.device)] = True
+
+
+def _refuse_bad_tasks(n: int, tasks: Tensor | None, groups: int) -> None:
+    if n < 1 or groups < 1:
+        raise ValueError(f"n and groups must be at least 1, got {n!r} and {groups!r}")
+    if tasks is None:
+        return
+    if tasks.shape != (n,) or tasks.is_floating_point():
+        raise ValueError(f"tasks must be {n} whole numbers, got {tasks.dtype} of shape {tuple(tasks.shape)}")
+    if int(tasks.min()) < 0 or len(tasks.unique()) != int(tasks.max()) + 1:
+        raise ValueError(f"tasks must be numbered from 0 without gaps, got {tasks.unique()[:8].tolist()}")
+
+
+def _refuse_bad_knobs(
+    policy: str,
+    picks: int,
+    count: int,
+    warmup: int,
+    rate: float,
+    window: int,
+    exploration: str,
+    epsilon: float,
+    temperature: float,
+) -> None:
+    if policy not in get_args(Policy):
+        raise ValueError(f"policy must be one of {', '.join(map(repr, get_args(Policy)))}, got {policy!r}")
+    if exploration not in get_args(Exploration):
+        raise ValueError(f"exploration must be 'epsilon' or 'boltzmann', got {exploration!r}")
+    if not 1 <= picks <= count:
+        raise ValueError(f"picks must lie between 1 and the {count} tasks, got {picks!r}")
+    if warmup < 0 or window < 1:
+        raise ValueError(f"warmup must be at least 0 and window at least 1, got {warmup!r} and {window!r}")
+    if not (0 < rate <= 1 and 0 <= epsilon <= 1 and temperature > 0):
+        raise ValueError(
+            f"rate must lie in (0, 1], epsilon in [0, 1] and temperature above 0, got {rate!r}, {epsilon!r} and "
+            f"{temperature!r}"
+        )
+
+
+@register(
+    "rl-teacher",
+    RLTeacher,
+    "a bandit trains on the tasks whose scores change fastest",
+    when="The data has tasks of different difficulty (domains, lengths, sources) and you can name them with tasks=.",
+    cost="One forward pass over the set for each epoch (measure='pass'); an epoch visits half of the tasks unless "
+    "picks= says more or fewer; 4 bytes a sample.",
+)
+def _rl_teacher(n: int, epochs: int, **options: Any) -> RLTeacher:
+    return RLTeacher(n, **{"warmup": max(1, epochs // 20), **options})

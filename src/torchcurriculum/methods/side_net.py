@@ -1,0 +1,134 @@
+"""A small network of a method's own that learns beside the model, with its optimiser's state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import Step, derive, total
+from ..functional.meta import flatten, gradient, undisturbed
+from ..functional.optim import adam_step
+
+__all__ = ["Perceptron", "SideNet"]
+
+
+class _Resizing(nn.Module):
+    """Takes the shapes of its own tensors from the state it loads: some are known only after the first step."""
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
+            value = state_dict.get(prefix + name)
+            if tensor is not None and value is not None and value.shape != tensor.shape:
+                tensor.data = torch.empty_like(value, device=tensor.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class Perceptron(_Resizing):
+    """Features -> hidden units (ReLU) -> one score, in float64. The last layer starts at zero, so all scores are equal.
+
+    Args:
+        inputs: Width of the features; 0 takes it from the first ones seen.
+        hidden: Hidden units.
+        bias: Whether there is a last bias; a softmax over scores has no use for one.
+
+    Example:
+        >>> Perceptron(1, 100)(torch.tensor([[0.1], [2.0]])).tolist()
+        [0.0, 0.0]
+    """
+
+    def __init__(self, inputs: int = 0, hidden: int = 32, bias: bool = True) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.first = nn.Parameter(self._draw(inputs, hidden * inputs).view(hidden, inputs))
+        self.shift = nn.Parameter(self._draw(inputs, hidden))
+        self.last = nn.Parameter(torch.zeros(hidden, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.zeros(1, dtype=torch.float64)) if bias else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B,) scores of (B, F) features."""
+        width = features.shape[1]
+        if not self.first.numel():
+            self.first.data = self._draw(width, self.hidden * width).view(self.hidden, width).to(self.last)
+            self.shift.data = self._draw(width, self.hidden).to(self.last)
+        hidden = torch.relu(features.double() @ self.first.T + self.shift)
+        scores = hidden @ self.last
+        return scores if self.bias is None else scores + self.bias
+
+    @staticmethod
+    def _draw(inputs: int, size: int) -> Tensor:
+        """PyTorch's start for linear layers, from a generator of its own: the same on every rank."""
+        generator = torch.Generator().manual_seed(derive("perceptron", size))
+        uniform = torch.rand(size, generator=generator, dtype=torch.float64)
+        return (2 * uniform - 1) / math.sqrt(max(inputs, 1))
+
+
+class SideNet(_Resizing):
+    """A network and Adam over its parameters, with gradients summed over the ranks.
+
+    Args:
+        net: A module that gives one score for each sample when the user's forward function is applied to it and the
+            input x, the same on every rank; or a ``Perceptron``, which reads the model's own outputs.
+        lr: Adam's learning rate.
+        weight_decay: Added to the gradient, as in ``torch.optim.Adam``.
+    """
+
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    def __init__(self, net: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__()
+        for name, value in {"lr": lr, "weight_decay": weight_decay}.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"the {name} of a method's own network must be at least 0 and finite, got {value!r}")
+        self.net, self.lr, self.weight_decay = net, lr, weight_decay
+        for name in ("first", "second"):
+            self.register_buffer(name, torch.zeros(0))
+        self.register_buffer("steps", torch.tensor(0.0, dtype=torch.float64))
+
+    def scores(self, step: Step) -> Tensor:
+        """(B,) float64 scores of the batch, with gradients for this network only."""
+        with torch.enable_grad():
+            if isinstance(self.net, Perceptron):
+                return self.net(_features(step))
+            if step.batch.task is None:
+                raise ValueError("a network on inputs needs the forward function; pass Batch(..., task=Task(...))")
+            with undisturbed(step.losses.device):
+                scores = step.batch.task.forward(self.net, step.batch.x)
+        if not isinstance(scores, Tensor) or scores.numel() != len(scores):
+            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"the network must give one score for each sample, shape (B,) or (B, 1), but gave {shape}")
+        return scores.reshape(-1)[: len(step.losses)].double()  # a rank without rows has padding in x
+
+    def descend(self, objective: Tensor) -> None:
+        """One step of Adam on the sum over ranks of ``objective``, a scalar."""
+        parameters = [p for p in self.net.parameters() if p.requires_grad]
+        flat = flatten([p.detach() for p in parameters])
+        slope = total(gradient(objective, parameters)) + self.weight_decay * flat
+        if not len(self.first):
+            self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
+        self.steps += 1
+        change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), self.lr)
+        with torch.no_grad():
+            for p, piece in zip(parameters, change.split([p.numel() for p in parameters]), strict=True):
+                p.add_(piece.view_as(p))
+
+
+def _features(step: Step) -> Tensor:
+    """(B, C) what the default network reads: the model's outputs, detached, with large values compressed."""
+    outputs = step.logits
+    if outputs is None and step.batch.task is not None:  # a wrapper that weighs before the forward pass
+        with torch.no_grad(), undisturbed(step.losses.device):
+            outputs = step.batch.task.forward(getattr(step.model, "module", step.model), step.batch.x)
+    outputs = getattr(outputs, "logits", outputs)
+    if isinstance(outputs, Tensor) and outputs.ndim == 1:
+        outputs = outputs.unsqueeze(1)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or not outputs.is_floating_point():
+        kind = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise TypeError(f"the default network reads (B, C) outputs of the model, but they are {kind}; pass net=")
+    outputs = outputs.detach()[: len(step.losses)].double()
+    return torch.sign(outputs) * torch.log1p(outputs.abs())

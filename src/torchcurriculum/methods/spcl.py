@@ -1,0 +1,89 @@
+"""Self-paced curriculum learning: the model's own losses and a given order, together."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from ..core import Epoch
+from ..functional.pacing import Shape, pace
+from ..functional.spl import Scheme, curriculum_penalty, spread
+from .ranked import Ranked
+from .registry import register
+
+__all__ = ["SPCL"]
+
+
+class SPCL(Ranked):
+    r"""Self-paced curriculum learning: :math:`\min_{w, v} \sum_i v_i L_i(w) + f(v; \lambda)` with v in a curriculum.
+
+    The given order confines v to :math:`a^\top v \le c`, a growing along the order. With the constraint's multiplier
+    mu the solution is the self-paced weight of :math:`L_i + \mu a_i`: the instructor's order and the student's losses
+    together decide. Here a_i is the row's place in the order over N - 1, and mu is ``trust`` standard deviations of
+    the losses of the epoch, so that it has no unit; the paper gives c and not mu, and leaves its value to the user.
+
+    Args:
+        n: Rows of the training set.
+        grow: Epochs from ``start`` to everything. By its name in ``build``, half of the run.
+        scores: (N,) prior difficulties, lowest first; None takes the losses at the end of the warm-up, which makes
+            the first impression count.
+        trust: Weight of the prior; 0 is self-paced learning, large is a fixed order.
+        start: The share at first; 1 is plain training.
+        scheme: As in ``SPL``.
+        power: As in ``SPL``.
+        ratio: As in ``SPL``.
+        shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
+        p: The root of ``"root"``.
+        warmup: Epochs of plain training first.
+
+    Attributes:
+        weights: (N,) float64, summing to one; zero for rows not in use.
+
+    Example:
+        >>> import torch
+        >>> from torchcurriculum import Epoch
+        >>> method = SPCL(4, grow=2, scores=[3, 2, 1, 0], trust=10.0, start=0.5, warmup=0)
+        >>> method.plan(Epoch(1, 4, torch.zeros(4), lambda: torch.tensor([0.1, 0.2, 0.3, 0.4])))
+        tensor([2, 3])
+
+    Reference:
+        Jiang et al., Self-Paced Curriculum Learning, AAAI 2015.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        grow: int,
+        scores: Any = None,
+        trust: float = 1.0,
+        start: float = 0.1,
+        scheme: Scheme = "linear",
+        power: float = 3.0,
+        ratio: float = 0.5,
+        shape: Shape = "linear",
+        p: float = 2.0,
+        warmup: int = 1,
+    ) -> None:
+        rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
+        super().__init__(n, rule, scores, warmup, scheme=scheme, power=power, ratio=ratio)
+        if not trust >= 0:
+            raise ValueError(f"trust must be 0 or more, got {trust!r}")
+        self.trust = trust
+
+    def difficulty(self, epoch: Epoch) -> Tensor:
+        """L + mu a at the start of this epoch."""
+        losses = epoch.losses().to(self.confidence)
+        return losses + curriculum_penalty(super().difficulty(epoch), self.trust * spread(losses))
+
+
+@register(
+    "spcl",
+    SPCL,
+    "self-paced learning led by a given order of difficulty",
+    when="You know something of the difficulty and do not trust it alone.",
+    cost="One forward pass over the set for each epoch of the growth (measure='pass'); 16 bytes a sample.",
+)
+def _spcl(n: int, epochs: int, **options: Any) -> SPCL:
+    return SPCL(n, **{"grow": max(1, epochs // 2), **options})

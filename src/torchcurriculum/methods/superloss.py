@@ -1,0 +1,97 @@
+"""SuperLoss: a confidence for each sample from its loss alone, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..core import Method, Step, total
+from ..functional.superloss import confidence
+from .registry import register
+
+__all__ = ["SuperLoss"]
+
+
+class SuperLoss(Method):
+    r"""SuperLoss: :math:`L_\lambda(l, \sigma) = (l - \tau)\sigma + \lambda (\log\sigma)^2` at its best sigma.
+
+    The best sigma has a closed form, :math:`\sigma^* = \exp(-W(\frac12 \max(-\frac2e, \frac{l-\tau}{\lambda})))` with
+    Lambert's W. The regulariser has no gradient for the model, so a batch is trained with
+    :math:`\frac1B \sum_i \sigma_i^* l_i`; sigma lies in (0, e] and is 1 at :math:`l = \tau`.
+
+    Args:
+        tau: The threshold between easy and hard: a number (the paper: log C for C classes), ``"running"``, an
+            exponential mean of the batch losses that needs no number of classes, or ``"average"``, the mean of all
+            losses so far.
+        lam: The strength lambda > 0; larger is gentler, and ``math.inf`` is vanilla.
+        smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch.
+
+    Attributes:
+        tau: The threshold of the last step, a scalar tensor.
+
+    Example:
+        >>> from torchcurriculum.core import Batch, Step
+        >>> losses = torch.tensor([0.0, 2.0, 2.0 + 2 * math.e])
+        >>> batch = Batch(None, None, torch.arange(3))
+        >>> SuperLoss(tau=2.0).weigh(Step(None, batch, None, losses)) * 3      # e, 1 and 1/e
+        tensor([2.7183, 1.0000, 0.3679], dtype=torch.float64)
+
+    Reference:
+        Castells, Weinzaepfel and Revaud, SuperLoss: A Generic Loss for Robust Curriculum Learning, NeurIPS 2020.
+    """
+
+    tau: Tensor
+    seen: Tensor
+
+    def __init__(
+        self, tau: float | Literal["running", "average"] = "running", lam: float = 1.0, smoothing: float = 0.9
+    ) -> None:
+        super().__init__()
+        if isinstance(tau, str) and tau not in ("running", "average"):
+            raise ValueError(f"tau must be a number, 'running' or 'average', got {tau!r}")
+        if not isinstance(tau, str) and not math.isfinite(tau):
+            raise ValueError(f"tau must be finite, got {tau!r}; log C for C classes is the paper's")
+        if not lam > 0:
+            raise ValueError(f"lam must be positive (infinity is vanilla), got {lam!r}")
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"smoothing must lie in [0, 1), got {smoothing!r}")
+        self.lam, self.smoothing = lam, smoothing
+        self.rule = tau if isinstance(tau, str) else None
+        self.register_buffer("tau", torch.tensor(0.0 if isinstance(tau, str) else tau, dtype=torch.float64))
+        self.register_buffer("seen", torch.tensor(0.0, dtype=torch.float64))
+
+    def weigh(self, step: Step) -> Tensor:
+        """sigma* / B of each row, after tau has taken this batch in."""
+        losses = step.losses.detach().double()
+        if self.rule is not None:
+            self._follow_losses(losses)
+        return confidence(losses, self.tau, self.lam) * step.uniform()
+
+    def report(self) -> Mapping[str, Any]:
+        """tau."""
+        return {"tau": self.tau}
+
+    def _follow_losses(self, losses: Tensor) -> None:
+        here = torch.stack([losses.sum(), torch.full_like(self.tau, len(losses))])
+        summed, count = total(here)
+        first = self.seen == 0
+        self.seen += count
+        share = count / self.seen if self.rule == "average" else torch.full_like(count, 1 - self.smoothing)
+        share = torch.where(first, torch.ones_like(share), share)
+        self.tau += share * (summed / count - self.tau)
+
+
+@register(
+    "superloss",
+    SuperLoss,
+    "a confidence for each sample from its loss, in closed form",
+    when="Many wrong labels and no time for tuning: one knob, no state for each sample. Set tau to log C when the "
+    "number of classes is known.",
+    cost="No extra pass and no memory for each sample; a few element-wise operations on B losses.",
+)
+def _superloss(n: int, epochs: int, **options: Any) -> SuperLoss:
+    return SuperLoss(**options)

@@ -1,0 +1,129 @@
+"""Runs a recipe: every method with every seed, then the table, the audit and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..audit import Audit, audit
+from ..record import Record
+from ..report.table import METRICS, Summary, summarise
+from . import digits
+from .progress import Progress
+from .recipe import Recipe
+from .trainer import environment, load_data, train, write_json
+
+__all__ = ["format_table", "run"]
+
+Echo = Callable[[str], None]
+PICTURES = {"digits": digits.picture}
+SHOWN = 20
+
+
+def run(recipe: Recipe, out: Path, echo: Echo = print) -> dict[str, list[Record]]:
+    """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
+
+    Args:
+        recipe: What to run.
+        out: The folder; one that holds another recipe is refused.
+        echo: Where the words go.
+
+    Returns:
+        The records, by method.
+    """
+    _claim(recipe, out)
+    total = len(recipe.methods) * len(recipe.seeds)
+    echo(f"{recipe.summary}\n{total} runs of {recipe.epochs} epochs, into {out}\n")
+    runs: dict[str, list[Record]] = {name: [] for name in recipe.methods}
+    with Progress(total, recipe.epochs, echo=echo) as progress:
+        for seed in recipe.seeds:
+            for name in recipe.methods:
+                runs[name].append(train(recipe, name, seed, out / name / f"seed-{seed}", progress.watch))
+    rows = summarise(runs)
+    found = {name: [audit(record) for record in records] for name, records in runs.items()}
+    echo("\n" + format_table(rows))
+    echo(format_audits(found))
+    write_json(out / "summary.json", _summary(recipe, rows, found))
+    _report(recipe, runs, found, out, echo)
+    return runs
+
+
+def format_table(rows: Sequence[Summary]) -> str:
+    """The comparison as text: per cent, mean ± standard deviation over seeds, and the difference to vanilla."""
+    lines = []
+    for moment, words in (("best", "at the best-validation epoch"), ("last", "at the last epoch")):
+        head = f"{words:<30}" + "".join(f"{name:>16}{'- vanilla [95 %]':>26}" for name in METRICS)
+        lines += [head, "-" * len(head)]
+        chosen = [row for row in rows if row.moment == moment]
+        for method in dict.fromkeys(row.method for row in chosen):
+            cells = [_cell(row) for row in chosen if row.method == method]
+            seeds = next(row.n for row in chosen if row.method == method)
+            lines.append(f"{method:<20}{f'{seeds} seeds':<10}" + "".join(cells))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(row: Summary) -> str:
+    value = f"{100 * row.mean:.2f} ± {100 * row.std:.2f}"
+    gap = "" if not row.pairs else f"{100 * row.difference:+.2f} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+    return f"{value:>16}{gap:>26}"
+
+
+def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
+    """The most suspicious labels of the first seed of the best auditor, and how right each method's ranking is."""
+    lines = ["Which training labels are wrong? Rows by their mean loss over the run; precision among the top ranks:"]
+    for name, audits in found.items():
+        tops = (SHOWN, len(audits[0].score) // 10, len(audits[0].score) // 3)
+        shares = [sum(a.precision(top) or 0 for a in audits) / len(audits) for top in tops]
+        auroc = sum(a.auroc() or 0 for a in audits) / len(audits)
+        cells = "  ".join(f"top {top}: {share:6.1%}" for top, share in zip(tops, shares, strict=True))
+        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}")
+    name = _auditor(found)
+    lines.append(f"\nThe {SHOWN} most suspicious labels ({name}, first seed): row, given -> suggested, the truth")
+    rows = found[name][0].rows(SHOWN)
+    texts = [f"{r['row']:>5}: {r['given']} -> {r['suggested']} {'wrong' if r['wrong'] else 'right'}" for r in rows]
+    lines += ["   ".join(texts[start : start + 4]) for start in range(0, len(texts), 4)]
+    return "\n".join(lines)
+
+
+def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
+    """The method whose ranking is shown: the first APW, for that is what the demo is about."""
+    return next((name for name in found if "apw" in name), next(iter(found)))
+
+
+def _claim(recipe: Recipe, out: Path) -> None:
+    path = out / "recipe.json"
+    if path.exists():
+        held = json.loads(path.read_text(encoding="utf-8")).get("name")
+        if held != recipe.name:
+            raise ValueError(f"{out} holds runs of the recipe {held!r}; choose another folder for {recipe.name!r}")
+    elif out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} holds other files; choose an empty or new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, recipe.as_dict())
+
+
+def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:
+    aurocs = {name: [one.auroc() for one in audits] for name, audits in found.items()}
+    table = [vars(row) for row in rows]
+    return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
+
+
+def _report(recipe: Recipe, runs: dict[str, list[Record]], found: Any, out: Path, echo: Echo) -> None:
+    try:
+        from ..report import write_report
+
+        path = write_report(runs, out / "report.html", title=recipe.summary, audits=_with_pictures(recipe, found))
+        echo(f"\nThe report, with curves and pictures: {path}")
+    except ImportError as error:
+        echo(f"\nNo report: {error}")
+
+
+def _with_pictures(recipe: Recipe, found: Mapping[str, Sequence[Audit]]) -> list[dict[str, Any]]:
+    rows = found[_auditor(found)][0].rows(SHOWN)
+    if recipe.data not in PICTURES:
+        return rows
+    x = load_data(recipe, recipe.seeds[0])[0]["train"][0]
+    return [{**row, "picture": PICTURES[recipe.data](x[row["row"]]).numpy()} for row in rows]

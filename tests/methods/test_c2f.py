@@ -1,0 +1,177 @@
+"""C2F: clusters and coarse losses by hand, and the peers' bugs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from torchcurriculum import Arrays, Curriculum, methods
+from torchcurriculum.functional.classes import affinity_levels, coarse_losses, confusion, similarity
+from torchcurriculum.methods import C2F
+
+from ..contract.problem import EPOCHS, N, Run, data
+from ..contract.row import Row
+
+
+def test_coarse_loss_by_hand() -> None:
+    # p = 0.1, 0.2, 0.7 with clusters {0, 1} and {2}: label 0 and 1: -log 0.3 = 1.203973; label 2: -log 0.7 = 0.356675.
+    logits = torch.tensor([[0.1, 0.2, 0.7]] * 3, dtype=torch.float64).log()
+    losses = coarse_losses(logits, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1]))
+    assert losses.tolist() == pytest.approx([1.203973, 1.203973, 0.356675], abs=1e-6)
+
+
+@given(st.integers(2, 6), st.integers(0, 5), st.integers(0, 99))
+@settings(deadline=None, max_examples=30)
+def test_coarse_losses_lie_between_zero_and_the_cross_entropy(classes: int, size: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 20 * torch.randn(size, classes, generator=generator, dtype=torch.float64)
+    y = torch.randint(classes, (size,), generator=generator)
+    fine = nn.functional.cross_entropy(logits, y, reduction="none")
+    coarse = coarse_losses(logits, y, torch.randint(2, (classes,), generator=generator))
+    assert (coarse >= -1e-12).all()
+    assert (coarse <= fine + 1e-12).all()
+    torch.testing.assert_close(coarse_losses(logits, y, torch.arange(classes)), fine)
+    assert coarse_losses(logits, y, torch.zeros(classes, dtype=torch.int64)).abs().sum() == 0
+
+
+def test_gradients_of_sure_predictions_are_finite() -> None:
+    logits = torch.tensor([[0.0, 900.0, -900.0]], requires_grad=True)
+    coarse_losses(logits, torch.tensor([2]), torch.tensor([0, 1, 0])).sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+    # d/dz of lse(all) - lse(0, 2): softmax over all minus softmax over the cluster.
+    assert logits.grad.tolist() == [[-1.0, 1.0, 0.0]]
+
+
+def test_confusion_and_similarity_by_hand() -> None:
+    # Class 0: 1 of 2 rows taken for class 1. Class 1: 1 of 4 taken for class 0. Similarity (1/2 + 1/4) / 2 = 0.375.
+    counted = confusion(torch.tensor([0, 0, 1, 1, 1, 1]), torch.tensor([0, 1, 0, 1, 1, 1]), 3)
+    assert counted.tolist() == [[0.5, 0.5, 0], [0.25, 0.75, 0], [0, 0, 0]]
+    assert similarity(counted).tolist() == [[0, 0.375, 0], [0.375, 0, 0], [0, 0, 0]]
+
+
+def test_affinity_by_hand() -> None:
+    # Six classes. Each one's best: 0-1 (0.9), 2-3 (0.8), 4-5 (0.7): three clusters. Between clusters the averages are
+    # A-B 0.4 / 4 = 0.1, B-C 0.2 / 4 = 0.05: A joins B, which leaves two; C's own wish for B would leave one.
+    s = torch.zeros(6, 6, dtype=torch.float64)
+    for i, j, value in [(0, 1, 0.9), (2, 3, 0.8), (4, 5, 0.7), (1, 2, 0.4), (3, 4, 0.2)]:
+        s[i, j] = s[j, i] = value
+    assert affinity_levels(s).tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 2, 2]]
+
+
+def test_a_class_that_is_never_confused_stays_alone_and_makes_no_nan() -> None:
+    s = torch.zeros(4, 4)
+    s[0, 1] = s[1, 0] = 0.5
+    assert affinity_levels(s).tolist() == [[0, 0, 1, 2]]
+    assert affinity_levels(torch.zeros(5, 5)).shape == (0, 5)
+    counted = confusion(torch.tensor([0, 1]), torch.tensor([0, 1]), 4)
+    assert counted.isfinite().all()
+    assert affinity_levels(similarity(counted)).shape == (0, 4)
+
+
+@given(st.integers(2, 12), st.integers(0, 999), st.floats(0, 1))
+@settings(deadline=None, max_examples=50)
+def test_levels_are_nested_and_tell_something_apart(classes: int, seed: int, zeros: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    s = torch.rand(classes, classes, generator=generator, dtype=torch.float64)
+    s = torch.where(torch.rand(classes, classes, generator=generator) < zeros, 0.0, s)
+    levels = affinity_levels(similarity(s))
+    counts = [len(level.unique()) for level in levels]
+    assert counts == sorted(set(counts))
+    assert all(2 <= count < classes for count in counts)
+    for coarse, fine in itertools.pairwise(levels):
+        for cluster in fine.unique():
+            assert len(coarse[fine == cluster].unique()) == 1
+    for level, count in zip(levels, counts, strict=True):
+        assert level.max() + 1 == count
+
+
+def test_each_level_lasts_its_interval_and_the_labels_come_last() -> None:
+    run = Run(C2F(warmup=1, interval=2), Row("c2f"))
+    levels = []
+    for _ in range(6):
+        for batch in run.curriculum.epoch(run.net):
+            run.curriculum.loss(run.net, batch).backward()
+        levels.append(run.curriculum.method.level)
+    assert run.curriculum.method.hierarchy.shape == (1, 3)
+    assert levels == [-1, 0, 0, -1, -1, -1]
+    assert [row.get("clusters") for row in run.curriculum.record.epochs] == [None, 2, 2, None, None, None]
+
+
+def test_no_layer_is_initialised_anew() -> None:
+    run = Run(methods.build("c2f", N, EPOCHS), Row("c2f"))
+    before = [value.clone() for value in run.net.state_dict().values()]
+    for _ in range(EPOCHS):
+        for batch in run.curriculum.epoch(run.net):
+            run.curriculum.loss(run.net, batch)
+    assert all(torch.equal(a, b) for a, b in zip(before, run.net.state_dict().values(), strict=True))
+
+
+def test_a_teacher_decides_and_is_left_as_it_was() -> None:
+    class Confused(nn.Module):
+        """Takes class 2 for class 1 half of the time, and is always right about class 0."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert not self.training
+            y = data().y
+            guess = torch.where((y == 2) & (torch.arange(N) % 2 == 0), 1, y)
+            rows = torch.cat([(data().x == row).flatten(1).all(1).nonzero().flatten() for row in x])
+            return nn.functional.one_hot(guess[rows], 3).double()
+
+    teacher = Confused()
+    run = Run(methods.build("c2f", N, EPOCHS, teacher=teacher), Row("c2f")).train(epochs=1)
+    assert run.curriculum.method.hierarchy.tolist() == [[0, 1, 1]]
+    assert run.curriculum.method.level == 0
+    assert teacher.training
+    assert not any("teacher" in name for name in run.curriculum.method.state_dict())
+
+
+def test_at_most_so_many_levels_the_finest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(4000) % 40
+    x = torch.randn(4000, 40, generator=generator) + 1.5 * nn.functional.one_hot(y, 40)
+    made = {}
+    for levels in (1, 3):
+        method = C2F(0, 1, levels, teacher=nn.Identity())
+        next(Curriculum(method, Arrays(x, y), batch_size=10).epoch(nn.Linear(40, 40)))
+        made[levels] = method.hierarchy
+    assert len(made[1]) == 1
+    assert len(made[3]) > 1
+    assert torch.equal(made[1][0], made[3][-1])
+
+
+def test_outputs_that_are_no_logits_are_refused() -> None:
+    curriculum = Curriculum(
+        C2F(1, 1), Arrays(torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)), lambda out, y: (out - y).square()
+    )
+    model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    for _ in curriculum.epoch(model):
+        pass
+    with pytest.raises(TypeError, match=r"C2F works on classes.*logits of shape"):
+        next(curriculum.epoch(model))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"interval": 0}, "interval"), ({"levels": -1}, "levels"), ({"warmup": 0}, "without a teacher")],
+)
+def test_bad_knobs(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        C2F(**{"warmup": 1, "interval": 1, **options})
+
+
+def test_a_perfect_teacher_makes_it_plain_training() -> None:
+    y = torch.arange(12) % 3
+    x = nn.functional.one_hot(y, 3).float()
+    method = C2F(0, 5, teacher=nn.Identity())
+    curriculum = Curriculum(method, Arrays(x, y), batch_size=12)
+    (batch,) = curriculum.epoch(model := nn.Linear(3, 3))
+    plain = nn.functional.cross_entropy(model(batch.x), batch.y)
+    assert curriculum.loss(model, batch).item() == pytest.approx(plain.item(), abs=1e-6)
+    assert math.isfinite(plain.item())

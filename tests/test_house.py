@@ -1,0 +1,166 @@
+"""The rules of the house: who may import whom, doctests, the wheel, the names that users rely on."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import os
+import pkgutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchcurriculum
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "torchcurriculum"
+
+# From the design: a room may import these rooms of the package, besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "functional": set(),
+    "core": set(),
+    "distributed": set(),
+    "record": set(),
+    "methods": {"core", "functional"},
+    "thresholds": {"core", "functional"},
+    "data": {"core"},
+    "models": set(),
+    "curriculum": {"core", "data", "distributed", "record"},
+    "theory": {"record", "functional"},
+    "audit": {"record", "theory"},
+    "report": {"record", "theory", "audit"},
+    "integrations": {"curriculum", "core"},
+}
+FREE = {"recipes", "cli", "__init__", "__main__"}
+THIRD_PARTY = {"torch", "numpy", "safetensors"}
+ONLY_NUMPY = {"record", "theory", "audit", "report"}
+
+
+def _imports(tree: ast.Module, module: list[str]) -> list[tuple[str, bool]]:
+    """(imported name, at the top of the file) with relative imports made absolute."""
+    top = {id(node) for node in tree.body}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, id(node) in top) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = module[: len(module) - node.level] if node.level else []
+            parent = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"{parent}.{alias.name}" if parent == "torchcurriculum" else parent for alias in node.names]
+            found += [(name, id(node) in top) for name in names]
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path: Path) -> None:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    room = parts[0]
+    assert room in ALLOWED or room in FREE, f"{room} has no place in the plan of the house"
+    module = ["torchcurriculum", *parts]
+    for name, at_top in _imports(ast.parse(path.read_text()), module):
+        first, *rest = name.split(".")
+        if first == "torchcurriculum" and rest and room in ALLOWED:
+            assert rest[0] in ALLOWED[room] | {room}, f"{room} imports {name}"
+        elif first not in sys.stdlib_module_names | {"torchcurriculum"} and at_top:
+            allowed = {"numpy"} if room in ONLY_NUMPY else THIRD_PARTY
+            assert first in allowed, f"{path.name} imports {first} at its top; import it where it is used"
+
+
+def test_the_import_test_can_fail() -> None:
+    tree = ast.parse("from ..curriculum import Curriculum\nfrom . import apw\nimport scipy\n")
+    found = _imports(tree, ["torchcurriculum", "methods", "thing"])
+    assert ("torchcurriculum.curriculum", True) in found
+    assert ("scipy", True) in found
+
+
+def _modules() -> list[str]:
+    return [
+        info.name
+        for info in pkgutil.walk_packages([str(SOURCE)], "torchcurriculum.")
+        if not info.name.endswith("__main__")
+    ]
+
+
+@pytest.mark.parametrize("name", _modules())
+def test_examples_in_docstrings(name: str) -> None:
+    names = {"torch": torch, "nn": torch.nn}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = doctest.testmod(importlib.import_module(name), extraglobs=names)
+    assert results.failed == 0
+
+
+def test_the_core_needs_only_torch_numpy_and_safetensors() -> None:
+    code = (
+        "import sys, torchcurriculum; bad = {'sklearn','matplotlib','rich','scipy','pandas'} & set(sys.modules);"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_names_that_users_rely_on() -> None:
+    from torchcurriculum import APW, Curriculum, Mixed, Sampled, error_threshold, functional, indexed, methods
+
+    assert list(inspect.signature(APW).parameters)[:5] == ["n", "q", "threshold", "tau", "weighting"]
+    assert list(inspect.signature(Curriculum).parameters)[:3] == ["method", "train_set", "loss_fn"]
+    assert list(inspect.signature(functional.weight_change).parameters) == ["rho", "q", "tau"]
+    assert list(inspect.signature(functional.easiness).parameters) == ["losses", "threshold"]
+    assert list(inspect.signature(functional.difficulty).parameters) == ["weights", "easiness"]
+    assert list(inspect.signature(functional.reweight).parameters) == ["weights", "alpha", "easiness"]
+    assert list(inspect.signature(error_threshold).parameters) == ["noise_rate", "noise"]
+    assert inspect.signature(Sampled).parameters["fraction"].default == 0.05
+    assert next(iter(inspect.signature(Mixed).parameters)) == "method"
+    assert callable(indexed)
+    assert list(inspect.signature(methods.build).parameters)[:3] == ["name", "n", "epochs"]
+    for name in torchcurriculum.__all__:
+        assert hasattr(torchcurriculum, name)
+
+
+def test_an_unknown_method_gets_a_suggestion() -> None:
+    with pytest.raises(ValueError, match="there is no method called 'apw_e'; did you mean 'apw-e'"):
+        torchcurriculum.methods.build("apw_e", 10, 10)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_code_and_imports_from_elsewhere(tmp_path: Path) -> None:
+    """Built as `pip install .` builds it, installed into a clean environment, imported from another directory."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    flags = ["--no-build-isolation", "--no-deps"]
+    subprocess.run([*pip, "wheel", *flags, "-w", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("torchcurriculum-*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
+    assert packed == {str(path.relative_to(ROOT / "src")) for path in FILES}
+    assert "torchcurriculum/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+    clean = tmp_path / "clean"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(clean)], check=True)
+    python = str(clean / "bin" / "python")
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    # torch, numpy and safetensors are lent from here: installing them again would take minutes and prove nothing more.
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    lent = Path(torch.__file__).parent.parent
+    code = (
+        f"import sys; sys.path.append({str(lent)!r}); import torchcurriculum, torch;"
+        f"assert torchcurriculum.__file__.startswith({site!r}), torchcurriculum.__file__;"
+        "m = torchcurriculum.APW(4, q=2); m.advance(torch.ones(4)); print(m.weights.sum().item())"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "1.0"

@@ -1,0 +1,420 @@
+"""The report: table numbers worked by hand, a page that is well formed and needs nothing else, gaps that are named."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from torchcurriculum.record import Record
+from torchcurriculum.report import summarise, write_report
+from torchcurriculum.report.figures import BINNED_ABOVE, _apart
+from torchcurriculum.report.series import Missing, data_map, early_epochs, first_later, label_weights, spread, stack
+from torchcurriculum.report.svg import picture
+from torchcurriculum.report.table import Summary, best_epoch, t_quantile
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+class Page(HTMLParser):
+    """Reads a page and refuses tags that do not close in order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.words: dict[str, list[str]] = {}
+        self.feed(self.source)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.words.setdefault(self.open[-1], []).append(data)
+
+    def all(self, *names: str) -> list[dict[str, Any]]:
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+    def text(self, *names: str) -> str:
+        return " ".join(part for name in names for part in self.words.get(name, []))
+
+
+def make(seed: int, n: int = 24, epochs: int = 9, apw: bool = True) -> Record:
+    """A record as the shell writes it: E-weighting over losses that fall, slower for wrong labels."""
+    draw = np.random.default_rng(seed)
+    record = Record(n, {"seed": seed})
+    clean = draw.integers(0, 10, n)
+    wrong = np.arange(n) % 3 == 0
+    record.set_array("clean", clean)
+    record.set_array("labels", np.where(wrong, (clean + 1) % 10, clean))
+    log_weights = np.zeros(n)
+    for epoch in range(1, epochs + 1):
+        losses = (np.where(wrong, 3.0, 2.0) - 1.8 * epoch / epochs + draw.normal(0, 0.3, n)).clip(0).astype(np.float32)
+        easy = losses <= 1.0
+        row: dict[str, Any] = {"epoch": epoch, "valid_acc": 0.5 + 0.01 * epoch, "test_acc": 0.4 + 0.03 * epoch}
+        row["test_eprop"] = 0.3 + 0.02 * epoch + 0.001 * seed
+        if apw:
+            weights = np.exp(log_weights) / np.exp(log_weights).sum()
+            rho = float(weights[~easy].sum().clip(1e-4, 1 - 1e-4))
+            alpha = math.log((1 - rho) / rho) / epochs
+            log_weights = log_weights - np.where(easy, alpha, -alpha)
+            weights = np.sort(np.exp(log_weights) / np.exp(log_weights).sum()) * n
+            row |= {"rho": rho, "alpha": alpha, "phase": "early" if rho > 0.5 else "later"}
+            row |= {"eprop": float(easy.mean()), "threshold": 1.0, "z": 1.0}
+            row["weight_quantiles"] = [float(weights[round(q * (n - 1))]) for q in QUANTILES]
+        record.append(row, losses=losses, easy=easy)
+    return record
+
+
+def scalars(**columns: list[float | None]) -> Record:
+    """A record with these columns; None is a value that an epoch lacks."""
+    record = Record(2)
+    for values in zip(*columns.values(), strict=True):
+        record.append({name: value for name, value in zip(columns, values, strict=True) if value is not None})
+    return record
+
+
+def audits(count: int = 3) -> list[dict[str, Any]]:
+    images = [np.arange(64, dtype=np.uint8).reshape(8, 8), np.eye(8), None]
+    return [
+        {"row": i, "given": '<"7">', "suggested": 1, "score": 0.5, "wrong": (True, False, None)[i % 3]}
+        | {"picture": images[i % 3]}
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    runs = {"vanilla": [make(s, apw=False) for s in (0, 1)], "apw-e": [make(s) for s in (0, 1)]}
+    folder = tmp_path_factory.mktemp("report")
+    return Page(write_report(runs, folder / "deep" / "report.html", title="A & B", audits=audits()))
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def test_selects_the_first_of_equally_good_epochs() -> None:
+    record = scalars(valid_acc=[0.7, 0.9, 0.9], test_acc=[0.1, 0.2, 0.3], test_eprop=[0.4, 0.5, 0.6])
+    assert best_epoch(record) == 1
+    best_accuracy, best_eprop, last_accuracy, last_eprop = summarise({"vanilla": [record]})
+    assert (best_accuracy.mean, best_eprop.mean) == (0.2, 0.5)
+    assert (last_accuracy.mean, last_eprop.mean) == (0.3, 0.6)
+    assert [row.moment for row in summarise({"vanilla": [record]})] == ["best", "best", "last", "last"]
+
+
+def test_mean_spread_and_paired_difference_by_hand() -> None:
+    def runs_of(values: list[float]) -> list[Record]:
+        return [scalars(valid_acc=[0.5], test_acc=[value]) for value in values]
+
+    runs = {"vanilla": runs_of([0.50, 0.60, 0.70]), "apw-e": runs_of([0.60, 0.68, 0.86])}
+    rows = {(row.method, row.moment, row.metric): row for row in summarise(runs)}
+    vanilla, apw = rows["vanilla", "best", "T-ACC"], rows["apw-e", "best", "T-ACC"]
+    # vanilla: mean 0.6, squares 0.01 + 0 + 0.01 over 2 -> std 0.1; no difference to itself.
+    assert (vanilla.n, vanilla.pairs) == (3, 0)
+    assert vanilla.mean == pytest.approx(0.6)
+    assert vanilla.std == pytest.approx(0.1)
+    assert math.isnan(vanilla.difference)
+    # apw-e: differences 0.10, 0.08, 0.16: mean 0.34/3; squares 0.000178 + 0.001111 + 0.002178 = 0.003467, over 2 and
+    # rooted 0.041633; t(0.975, 2) = 4.302653; half width 4.302653 * 0.041633 / sqrt(3) = 0.103423.
+    assert apw.pairs == 3
+    assert apw.difference == pytest.approx(0.34 / 3)
+    assert apw.low == pytest.approx(0.34 / 3 - 0.103423, abs=1e-5)
+    assert apw.high == pytest.approx(0.34 / 3 + 0.103423, abs=1e-5)
+    assert rows["apw-e", "last", "E-Prop†"].n == 0
+
+
+def test_pairs_only_seeds_that_both_have() -> None:
+    vanilla = [scalars(valid_acc=[0.5], test_acc=[value]) for value in (0.5, None, 0.7)]
+    apw = [scalars(valid_acc=[0.5], test_acc=[value]) for value in (0.6, 0.9)]
+    row = next(row for row in summarise({"vanilla": vanilla, "apw-e": apw}) if row.method == "apw-e")
+    assert (row.n, row.pairs) == (2, 1)
+    assert row.difference == pytest.approx(0.1)  # 0.6 - 0.5; the second seed of vanilla has no value
+    assert math.isnan(row.low)
+
+
+def test_last_is_the_last_evaluated_epoch() -> None:
+    record = scalars(valid_acc=[0.5, 0.4, None], test_acc=[0.1, 0.2, None])
+    assert [row.mean for row in summarise({"m": [record]}) if row.metric == "T-ACC"] == [0.1, 0.2]
+
+
+def test_no_validation_has_no_best_epoch() -> None:
+    record = scalars(test_acc=[0.1, 0.2])
+    assert best_epoch(record) is None
+    assert best_epoch(Record(3)) is None
+    assert [row.n for row in summarise({"m": [record, Record(3)]})] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 29, 100, 999])
+def test_t_quantile_is_the_real_one(freedom: int) -> None:
+    assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
+
+
+def test_t_quantile_refuses_a_single_value() -> None:
+    with pytest.raises(ValueError, match="at least one degree of freedom"):
+        t_quantile(0)
+
+
+# ---------------------------------------------------------------------- the arrays behind the figures
+
+
+def test_spread_over_seeds_of_different_length() -> None:
+    table = stack([scalars(rho=[0.1, None, 0.5, 0.7]), scalars(rho=[0.3])], "rho")
+    line = spread(table)
+    assert line.epochs.tolist() == [1, 3, 4]  # no seed has a value in epoch 2
+    np.testing.assert_allclose([line.mean, line.low, line.high], [[0.2, 0.5, 0.7], [0.1, 0.5, 0.7], [0.3, 0.5, 0.7]])
+    assert line.since(3).mean.tolist() == [0.5, 0.7]
+    assert len(spread(stack([], "rho")).epochs) == 0
+
+
+def test_phase_of_most_seeds_and_first_later_epochs() -> None:
+    def record(*phases: str) -> Record:
+        made = Record(1)
+        for phase in phases:
+            made.append({"phase": phase})
+        return made
+
+    records = [record("early", "early", "later"), record("early", "later", "later"), record("early", "early", "early")]
+    assert early_epochs(records).tolist() == [True, True, False]  # 3 of 3, 2 of 3, 1 of 3
+    assert first_later(records) == [3, 2]
+    assert early_epochs([scalars(rho=[0.1])]).tolist() == [False]
+
+
+def labelled(quantiles: list[float] | None = None) -> Record:
+    # One easy sample of four: rho = 3/4, alpha = -log(3)/2, so weights are sqrt(3) : 1/sqrt(3) -> 1/2 and three 1/6.
+    record = Record(4)
+    record.set_array("labels", np.array([0, 1, 2, 3]))
+    record.set_array("clean", np.array([0, 1, 0, 0]))
+    row: dict[str, Any] = {"rho": 0.75, "alpha": -math.log(3) / 2}
+    record.append(
+        row | ({"weight_quantiles": quantiles} if quantiles else {}), easy=np.array([True, False, False, False])
+    )
+    return record
+
+
+def test_weights_by_label_by_hand() -> None:
+    # N w is 2, 2/3, 2/3, 2/3: rows 0 and 1 have right labels, mean 4/3; rows 2 and 3 wrong ones, mean 2/3.
+    lines = label_weights([labelled([2 / 3] * 5 + [2.0] * 2)])
+    assert lines["right"].mean == pytest.approx([4 / 3])
+    assert lines["wrong"].mean == pytest.approx([2 / 3])
+
+
+def test_weights_that_changed_inside_epochs_are_not_rebuilt() -> None:
+    with pytest.raises(Missing, match="changed inside epochs"):
+        label_weights([labelled([0.5] * 6 + [2.5])])
+
+
+def test_weights_need_labels_and_both_kinds() -> None:
+    record = labelled()
+    record.set_array("clean", record.arrays["labels"])
+    with pytest.raises(Missing, match="All given labels are right"):
+        label_weights([record])
+    del record.arrays["clean"]
+    with pytest.raises(Missing, match="do not say which labels are wrong"):
+        label_weights([record])
+
+
+def test_weights_need_every_epoch() -> None:
+    record = labelled()
+    record.append({"rho": 0.5, "alpha": 0.0})  # a resumed run keeps its rows and not its arrays
+    with pytest.raises(Missing, match="cannot be rebuilt"):
+        label_weights([record])
+
+
+def test_data_map_by_hand() -> None:
+    record = Record(4)
+    record.append({}, losses=np.array([1.0, 3.0, np.inf, np.inf]), easy=np.array([True, False, False, False]))
+    record.append({}, losses=np.array([3.0, 3.0, 5.0, np.inf]), easy=np.array([True, True, False, False]))
+    data = data_map(record)
+    # Means 2, 3 and 5 (one loss is not measured); deviations 1, 0, 0; easy in 2, 1, 0 of 2 epochs; row 3 never seen.
+    assert data.mean.tolist() == [2.0, 3.0, 5.0]
+    assert data.std.tolist() == [1.0, 0.0, 0.0]
+    assert data.group.tolist() == [0, 1, 2]
+    assert data.right is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_labels_keep_their_distance_and_order(values: list[float]) -> None:
+    placed = np.array(_apart(values, 0.08))
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(placed[order]) >= 0.08 - 1e-9).all()
+    assert placed.max() <= 1 + 1e-9
+    if (np.diff(np.array(values)[order]) >= 0.08).all():
+        np.testing.assert_allclose(placed, values)
+
+
+# ---------------------------------------------------------------------- pictures
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 5), (4, 6, 3)])
+def test_picture_is_read_back(shape: tuple[int, ...]) -> None:
+    from matplotlib.image import imread
+
+    values = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    kind, _, data = picture(values).partition(",")
+    assert kind == "data:image/png;base64"
+    back = imread(io.BytesIO(base64.b64decode(data)), format="png")
+    np.testing.assert_array_equal(np.round(255 * back).astype(np.uint8), values)
+
+
+def test_picture_of_other_numbers_is_stretched() -> None:
+    assert picture(np.array([[-1.0, 0.0, 1.0]])) == picture(np.array([[0, 128, 255]], dtype=np.uint8))
+    assert picture(np.full((2, 2), 7.0)) == picture(np.zeros((2, 2), dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"got \(3,\)"):
+        picture(np.zeros(3))
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_page_needs_nothing_else(page: Page) -> None:
+    assert not page.all("script", "link", "iframe", "object", "embed")
+    links = [attributes[name] for _, attributes in page.tags for name in ("href", "src") if name in attributes]
+    assert links
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
+    assert "http" not in page.source
+    assert not re.search(r"@import|url\((?!#)", page.source)
+    assert len(page.source) < 1_000_000
+
+
+def test_every_reference_has_its_target_once(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    inner = {a["href"][1:] for _, a in page.tags if a.get("href", "").startswith("#")}
+    inner |= set(re.findall(r"url\(#([^)]+)\)", page.source))
+    inner |= {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
+    assert inner <= set(ids)
+
+
+def test_page_can_be_read_by_everyone(page: Page) -> None:
+    assert page.all("html")[0]["lang"] == "en"
+    assert page.all("a")[0] == {"class": "skip", "href": "#content"}
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    plots = page.all("svg")
+    assert len(plots) == len(page.all("figure")) == len(page.all("figcaption")) == 2 + 1 + 1 + 2
+    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 20 for plot in plots)
+    assert [image["alt"] for image in page.all("img")] == [f'Row {row}, given the label <"7">' for row in (0, 1)]
+    assert all(cell["scope"] in ("col", "row") for cell in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table")) == 3
+    assert "prefers-color-scheme: dark" in page.source
+    assert "@media print" in page.source
+
+
+def test_pictures_take_the_colours_of_the_page(page: Page) -> None:
+    used = set(re.findall(r"var\(--([a-z0-9-]+)\)", page.source))
+    defined = set(re.findall(r"--([a-z0-9-]+):", page.source))
+    assert {"ink", "choice-0", "choice-1", "early"} <= used <= defined
+    assert not re.search(r'style="[^"]*#[0-9a-f]{6}', page.source)
+
+
+def test_page_holds_the_numbers(page: Page) -> None:
+    assert "2 methods, 2 seeds each, 9 epochs, 24 training rows." in page.text("p")
+    # Both methods have T-ACC 0.4 + 0.03 * 9 in every seed, and E-Prop 0.48 and 0.481: 48.05, deviation 0.1 / sqrt(2).
+    assert page.source.count("67.00 ± 0.00") == 4
+    assert page.source.count("48.05 ± 0.07") == 4
+    assert page.text("span").count("+0.00 to +0.00") == 4
+    assert "Of the 2 whose truth is known, 1 are wrong (50%)." in page.text("caption")
+    assert page.text("title") == "A & B"
+
+
+def test_text_is_escaped_everywhere(tmp_path: Path) -> None:
+    name = '<script>$_$("x")</script> 方\x07'
+    runs = {name: [make(0, epochs=2)], "vanilla": [make(0, epochs=2, apw=False)]}
+    entries = [{"row": name, "given": name, "suggested": name, "score": None, "wrong": None}]
+    page = Page(write_report(runs, tmp_path / "report.html", title=name, audits=entries))
+    assert not page.all("script")
+    assert '$_$("x")' in page.text("h1")
+    assert '$_$("x")' in page.text("h3")
+    assert any(words.startswith('<script>$_$("x")') for words in page.words["text"])
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentences"),
+    [
+        ({}, ["no records to report on", "no records to compare", "The records hold no test accuracy"]),
+        ({"vanilla": []}, ["no records to report on"]),
+        (
+            {"vanilla": [make(0, epochs=1, apw=False)]},
+            ["Differences need records of vanilla and of another", "No record holds the training difficulty rho"],
+        ),
+        ({"apw-e": [make(0, epochs=1)]}, ["Differences need records of vanilla"]),
+        (
+            {"apw-e": [scalars(rho=[0.9, 0.2])], "m": [Record(3)]},
+            ["since the records hold no valid_acc", "apw-e, m: No quantiles of weights", "run with samples=True"],
+        ),
+        (
+            {"vanilla": [make(0, apw=False)], "apw-e": [make(0), make(1, epochs=3)]},
+            ["An interval for the differences needs two seeds"],
+        ),
+    ],
+    ids=["nothing", "no seeds", "vanilla only, one epoch", "one epoch", "columns missing", "unequal seeds"],
+)
+def test_what_is_missing_is_said(runs: dict[str, list[Record]], sentences: list[str], tmp_path: Path) -> None:
+    page = Page(write_report(runs, tmp_path / "report.html", title="Gaps"))
+    for sentence in [*sentences, "No audit of the labels"]:
+        assert sentence in page.text("p")
+    assert len(page.all("h2")) == 6
+
+
+def test_many_samples_are_binned(tmp_path: Path) -> None:
+    few, many = (
+        Page(write_report({"m": [make(0, n=n, epochs=2)]}, tmp_path / f"{n}.html", title="Map"))
+        for n in (BINNED_ABOVE, BINNED_ABOVE + 1)
+    )
+    assert "a mark is a sample" in few.text("figcaption")
+    assert "the samples of a small square" in many.text("figcaption")
+    assert len(few.all("use")) > BINNED_ABOVE > 2 * len(many.all("use"))
+
+
+def test_long_audits_are_cut(tmp_path: Path) -> None:
+    page = Page(write_report({}, tmp_path / "report.html", title="Audit", audits=audits(101)))
+    assert "The 100 most suspicious labels of 101." in page.text("caption")
+    assert len(page.all("tr")) == 101
+
+
+def test_rows_or_html_may_replace_the_table(tmp_path: Path) -> None:
+    nan = math.nan
+    row = Summary("mine", "last", "T-ACC", 3, 0.1234, 0.01, 0, nan, nan, nan)
+    page = Page(write_report({}, tmp_path / "rows.html", title="Rows", table_html_or_rows=[row]))
+    assert "12.34 ± 1.00" in page.text("td")
+    page = Page(write_report({}, tmp_path / "html.html", title="HTML", table_html_or_rows="<p><em>as is</em></p>"))
+    assert "as is" in page.text("em")
+
+
+def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
+    runs = {"apw-e": [make(0, epochs=3)]}
+    pages = [write_report(runs, tmp_path / f"{i}.html", title="Twice").read_bytes() for i in (0, 1)]
+    assert pages[0] == pages[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.html", "1.html"]
+
+
+def test_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=re.escape("torchcurriculum[report]")):
+        write_report({"m": [make(0, epochs=1)]}, tmp_path / "report.html", title="None")

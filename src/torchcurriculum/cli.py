@@ -12,7 +12,7 @@ from pathlib import Path
 from . import methods
 from .audit import audit
 from .recipes import RECIPES, Recipe, run
-from .recipes.runner import format_table
+from .recipes.runner import figures, format_table, write_json
 from .record import Record, RecordError
 from .report import write_report
 from .report.table import summarise
@@ -48,9 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
+    one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     two = command("compare", _compare, "print the table of finished runs")
     two.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
+    two.add_argument("--json", type=Path, metavar="FILE", help="write the table and every run's figures there, too")
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
@@ -71,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
 
         run_separable(out, *(options.seeds or [0])[:1])
         return
-    run(_chosen(options), out)
+    run(_chosen(options), out, options.data)
 
 
 def _chosen(options: argparse.Namespace) -> Recipe:
@@ -101,7 +103,11 @@ def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    print(format_table(summarise(_records(options.folders))))
+    runs = _records(options.folders)
+    rows = summarise(runs)
+    print(format_table(rows))
+    if options.json:
+        write_json(options.json, {"table": [vars(row) for row in rows], "runs": figures(runs)})
 
 
 def _audit(options: argparse.Namespace) -> None:

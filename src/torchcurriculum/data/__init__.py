@@ -1,8 +1,9 @@
 """Index-carrying loaders, label noise, and one file per family of data sets."""
 
 from .arrays import Arrays
+from .cifar import Images, load_cifar10
 from .digits import load_digits
 from .indexed import indexed
 from .noise import flip_labels
 
-__all__ = ["Arrays", "flip_labels", "indexed", "load_digits"]
+__all__ = ["Arrays", "Images", "flip_labels", "indexed", "load_cifar10", "load_digits"]

@@ -27,7 +27,7 @@ def soft_prune(losses: Tensor, ratio: float, generator: torch.Generator) -> tupl
         >>> losses = torch.tensor([0.1, 0.1, 0.1, 3.0, torch.inf])              # the mean is 3.3 / 4
         >>> keep, scaled = soft_prune(losses, 0.5, torch.Generator().manual_seed(0))
         >>> keep, scaled
-        (tensor([ True, False, False,  True,  True]), tensor([ True, False, False, False, False]))
+        (tensor([ True,  True, False,  True,  True]), tensor([ True,  True, False, False, False]))
     """
     known = losses.isfinite()
     mean = torch.where(known, losses, 0.0).double().sum() / known.sum()

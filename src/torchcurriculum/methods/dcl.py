@@ -47,7 +47,7 @@ class DCL(Method):
         >>> batch, method = Batch(logits, y, torch.tensor([4, 2]), task=task), DCL(5, lr=1.0)
         >>> _ = method.loss(Step(None, batch, logits, task.losses(None, batch)[1]))
         >>> method.sample_log.exp()      # row 4 is right and cools down, row 2 is wrong and warms up
-        tensor([1.0000, 1.0000, 2.4131, 1.0000, 0.8876], dtype=torch.float64)
+        tensor([1.0000, 1.0000, 2.4128, 1.0000, 0.8876], dtype=torch.float64)
 
     Reference:
         Saxena, Tuzel and DeCoste, Data Parameters: A New Family of Parameters for Learning a Differentiable

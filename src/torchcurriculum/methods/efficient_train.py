@@ -26,6 +26,7 @@ class EfficientTrain(Method):
     cropping), with B / H = 5/7 for the first 60 % of the run, 6/7 until 80 %, and the whole image afterwards: the
     stages of the paper. The images really are smaller: over a run of a fully convolutional network 65 % of the pixels
     are processed. Before the crop they are augmented with a magnitude that grows linearly from 0 to its maximum.
+    Measuring and evaluation see whole images.
 
     The paper's augmentation is RandAug; here it is a small set of operations on tensors of any scale
     (``functional.frequency.augment``), or ``augment``. Augmentation that the data set already does stays.

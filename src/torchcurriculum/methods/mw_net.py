@@ -58,7 +58,7 @@ class MWNet(Method):
             raise ValueError(f"lr is the size of the virtual step and must be positive and finite, got {lr!r}")
         self.n, self.lr = n, lr
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
-        self.net = SideNet(Perceptron(1, 100), net_lr, weight_decay)
+        self.net = SideNet(Perceptron(1, 100, torch.relu), net_lr, weight_decay)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Every row that is not in the meta set."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -28,21 +28,29 @@ class _Resizing(nn.Module):
 
 
 class Perceptron(_Resizing):
-    """Features -> hidden units (ReLU) -> one score, in float64. The last layer starts at zero, so all scores are equal.
+    """Features -> hidden units -> one score, in float64. The last layer starts at zero, so all scores are equal.
 
     Args:
         inputs: Width of the features; 0 takes it from the first ones seen.
         hidden: Hidden units.
-        bias: Whether there is a last bias; a softmax over scores has no use for one.
+        activation: Of the hidden units. Under a softmax of the scores, a ReLU unit that is open for the whole batch has
+            a gradient that is zero but for rounding, which Adam would follow; tanh has none.
+        bias: Whether there is a last bias; a softmax of the scores has no use for one.
 
     Example:
         >>> Perceptron(1, 100)(torch.tensor([[0.1], [2.0]])).tolist()
         [0.0, 0.0]
     """
 
-    def __init__(self, inputs: int = 0, hidden: int = 32, bias: bool = True) -> None:
+    def __init__(
+        self,
+        inputs: int = 0,
+        hidden: int = 32,
+        activation: Callable[[Tensor], Tensor] = torch.tanh,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        self.hidden = hidden
+        self.hidden, self.activation = hidden, activation
         self.first = nn.Parameter(self._draw(inputs, hidden * inputs).view(hidden, inputs))
         self.shift = nn.Parameter(self._draw(inputs, hidden))
         self.last = nn.Parameter(torch.zeros(hidden, dtype=torch.float64))
@@ -54,7 +62,7 @@ class Perceptron(_Resizing):
         if not self.first.numel():
             self.first.data = self._draw(width, self.hidden * width).view(self.hidden, width).to(self.last)
             self.shift.data = self._draw(width, self.hidden).to(self.last)
-        hidden = torch.relu(features.double() @ self.first.T + self.shift)
+        hidden = self.activation(features.double() @ self.first.T + self.shift)
         scores = hidden @ self.last
         return scores if self.bias is None else scores + self.bias
 

@@ -121,5 +121,6 @@ class Then(Method):
         later.seed = derive(epoch.seed, "then", self.epochs)
         return later
 
+
 def _stages(method: Method) -> int:
     return _stages(method.first) + _stages(method.second) if isinstance(method, Then) else 1

@@ -33,7 +33,7 @@ def load(seed: int) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def model() -> nn.Module:
-    """Two convolutions with batch norm, one pooling, one linear layer: 10,234 parameters."""
+    """Two convolutions with batch norm, one pooling, one linear layer: 10,026 parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16),

@@ -9,25 +9,26 @@ from typing import Any
 
 from ..audit import Audit, audit
 from ..record import Record
-from ..report.table import METRICS, Summary, summarise
+from ..report.table import METRICS, Summary, best_epoch, summarise
 from . import digits
 from .progress import Progress
 from .recipe import Recipe
 from .trainer import environment, load_data, train, write_json
 
-__all__ = ["format_table", "run"]
+__all__ = ["figures", "format_table", "run", "write_json"]
 
 Echo = Callable[[str], None]
 PICTURES = {"digits": digits.picture}
 SHOWN = 20
 
 
-def run(recipe: Recipe, out: Path, echo: Echo = print) -> dict[str, list[Record]]:
+def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
     Args:
         recipe: What to run.
         out: The folder; one that holds another recipe is refused.
+        data: Folder of the data set, for recipes that need one.
         echo: Where the words go.
 
     Returns:
@@ -40,7 +41,7 @@ def run(recipe: Recipe, out: Path, echo: Echo = print) -> dict[str, list[Record]
     with Progress(total, recipe.epochs, echo=echo) as progress:
         for seed in recipe.seeds:
             for name in recipe.methods:
-                runs[name].append(train(recipe, name, seed, out / name / f"seed-{seed}", progress.watch))
+                runs[name].append(train(recipe, name, seed, out / name / f"seed-{seed}", progress.watch, data))
     rows = summarise(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items()}
     echo("\n" + format_table(rows))
@@ -86,6 +87,21 @@ def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     texts = [f"{r['row']:>5}: {r['given']} -> {r['suggested']} {'wrong' if r['wrong'] else 'right'}" for r in rows]
     lines += ["   ".join(texts[start : start + 4]) for start in range(0, len(texts), 4)]
     return "\n".join(lines)
+
+
+def figures(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
+    """What a reader needs of every run to check a table: method, seed, its best and last rows, and its surroundings."""
+    return [
+        {
+            **{key: record.meta.get(key) for key in ("method", "seed", "recipe", "environment")},
+            "best": record.epochs[best_epoch(record) or 0],
+            "last": record.epochs[-1],
+            "seconds": float(record.column("seconds").sum()),
+        }
+        for records in runs.values()
+        for record in records
+        if record.epochs
+    ]
 
 
 def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:

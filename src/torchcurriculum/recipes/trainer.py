@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from .. import methods
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
-from ..data import Arrays, flip_labels
+from ..data import Arrays, Images, flip_labels, load_cifar10
+from ..models import simple_cnn
 from ..record import Record
 from ..report.table import best_epoch
 from ..thresholds import error_threshold
@@ -26,21 +27,27 @@ from .recipe import Recipe
 
 __all__ = ["environment", "evaluate", "load_data", "train"]
 
-DATA: dict[str, Callable[[int], dict[str, tuple[Tensor, Tensor]]]] = {"digits": digits.load}
-MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model}
+Parts = dict[str, tuple[Tensor, Tensor]]
+MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model, "simple-cnn": simple_cnn}
+ARRAYS: dict[str, type[Arrays]] = {"digits": Arrays, "cifar10": Images}
 Watch = Callable[[str, int, dict[str, Any]], None]
 
 
-def load_data(recipe: Recipe, seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], Tensor]:
+def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> tuple[Parts, Tensor]:
     """The parts of the data, and the training labels with the recipe's noise in them."""
-    parts = DATA[recipe.data](seed)
+    if recipe.data == "digits":
+        parts = digits.load(seed)
+    elif folder is None:
+        raise ValueError(f"the recipe {recipe.name!r} needs --data DIR, the folder where {recipe.data} lies")
+    else:
+        parts = load_cifar10(folder, seed)
     clean = parts["train"][1]
     classes = int(max(y.max() for _, y in parts.values())) + 1
     return parts, flip_labels(clean, recipe.noise_rate, classes, seed)
 
 
-def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch) -> Record:
-    """One run, with its record in ``folder``.
+def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch, data: Path | None = None) -> Record:
+    """One run, with its record in ``folder``, on an accelerator where there is one.
 
     Args:
         recipe: What to do.
@@ -48,25 +55,31 @@ def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch) -> R
         seed: Which seed.
         folder: Where the record goes.
         watch: Called after every epoch with the method's name, the seed and the epoch's row.
+        data: Folder of the data set, for recipes that need one.
 
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
-    parts, labels = load_data(recipe, seed)
-    x, clean = parts["train"]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    parts, labels = load_data(recipe, seed, data)
+    clean = parts["train"][1]
+    kind = ARRAYS[recipe.data]
+    sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
+    train_set = kind(sets["train"].x, labels.to(device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "initial weights"))
-        model = MODELS[recipe.model]()
-    method = methods.build(name, len(x), recipe.epochs, **_options(recipe, name))
+        model = MODELS[recipe.model]().to(device)
+    n = len(train_set)
+    method = methods.build(name, n, recipe.epochs, **_options(recipe, name))
     meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
-    record = Record(len(x), {**meta, "recipe": recipe.as_dict(), "environment": environment()}, folder)
+    record = Record(n, {**meta, "recipe": recipe.as_dict(), "environment": environment()}, folder)
     record.set_array("labels", labels.numpy())
     record.set_array("clean", clean.numpy())
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
-    curriculum = Curriculum(method, Arrays(x, labels), record=record, samples=True, **options)
+    curriculum = Curriculum(method, train_set, record=record, samples=True, measure_batch_size=1024, **options)
     optimizer = torch.optim.SGD(model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
-    predicted = torch.zeros(len(x), dtype=torch.int64)
+    predicted = torch.zeros(n, dtype=torch.int64)
     for _ in range(recipe.epochs):
         model.train()
         for batch in curriculum.epoch(model):
@@ -75,25 +88,24 @@ def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch) -> R
             loss.backward()
             optimizer.step()
         schedule.step()
-        scores = {f"{part}_{key}": value for part in ("valid", "test") for key, value in evaluate(model, *parts[part])}
+        scores = {f"{part}_{key}": value for part in ("valid", "test") for key, value in evaluate(model, sets[part])}
         record.annotate(**scores)
         if best_epoch(record) == len(record.epochs) - 1:
-            predicted = _predict(model, x)
+            predicted = _logits(model, train_set).argmax(1).cpu()
         watch(name, seed, record.epochs[-1])
     record.set_array("predicted", predicted.numpy())
     return record
 
 
-def evaluate(model: nn.Module, x: Tensor, y: Tensor) -> list[tuple[str, float]]:
+def evaluate(model: nn.Module, data: Arrays) -> list[tuple[str, float]]:
     """Accuracy, E-Prop at log 2 and expected calibration error (15 equal bins) on a set."""
-    with evaluating(model), torch.no_grad():
-        logits = torch.cat([model(part) for part in x.split(1024)])
+    logits, y = _logits(model, data), data.y
     losses = F.cross_entropy(logits, y, reduction="none")
     confidence, guess = logits.softmax(1).max(1)
     right = (guess == y).double()
     bins = (confidence * 15).long().clamp(max=14)
-    gaps = torch.zeros(15, dtype=torch.float64).scatter_add_(0, bins, right - confidence.double())
-    log_2 = torch.tensor(2.0).log()
+    gaps = torch.zeros(15, dtype=torch.float64, device=y.device).scatter_add_(0, bins, right - confidence.double())
+    log_2 = torch.tensor(2.0, device=y.device).log()
     return [
         ("acc", right.mean().item()),
         ("eprop", (losses <= log_2).double().mean().item()),
@@ -128,6 +140,6 @@ def _options(recipe: Recipe, name: str) -> dict[str, Any]:
     return options
 
 
-def _predict(model: nn.Module, x: Tensor) -> Tensor:
+def _logits(model: nn.Module, data: Arrays) -> Tensor:
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(part).argmax(1) for part in x.split(1024)])
+        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(1024)])

@@ -1,0 +1,139 @@
+"""The command line as a user types it, and the small pieces behind it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchcurriculum import Arrays, Record, methods
+from torchcurriculum.audit import audit
+from torchcurriculum.cli import main
+from torchcurriculum.recipes import RECIPES
+from torchcurriculum.recipes.digits import model as digits_model
+from torchcurriculum.recipes.trainer import evaluate
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "demo"
+    chosen = ["--method", "vanilla", "--method", "s-apw-e", "--seeds", "0", "1", "--epochs", "3"]
+    assert main(["run", "digits", *chosen, "--out", str(out)]) == 0
+    return out
+
+
+def test_a_run_leaves_records_a_summary_and_one_self_contained_page(demo: Path) -> None:
+    summary = json.loads((demo / "summary.json").read_text())
+    assert {row["method"] for row in summary["table"]} == {"vanilla", "s-apw-e"}
+    assert summary["environment"]["torch"] == torch.__version__
+    record = Record.load(demo / "s-apw-e" / "seed-1")
+    assert len(record.epochs) == 3
+    assert {"rho", "alpha", "phase", "eprop", "valid_acc", "test_acc", "test_eprop", "test_ece"} <= set(
+        record.epochs[0]
+    )
+    flipped = (record.arrays["labels"] != record.arrays["clean"]).mean()
+    assert flipped == pytest.approx(0.4, abs=0.05)
+    page = (demo / "report.html").read_text()
+    assert "s-apw-e" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_same_seed_gives_the_same_data_and_start_for_every_method(demo: Path) -> None:
+    records = [Record.load(demo / name / "seed-0") for name in ("vanilla", "s-apw-e")]
+    assert np.array_equal(records[0].arrays["labels"], records[1].arrays["labels"])
+
+
+def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(demo), "--json", str(tmp_path / "table.json")]) == 0
+    written = json.loads((tmp_path / "table.json").read_text())
+    assert [(run["method"], run["seed"]) for run in written["runs"]][:2] == [("vanilla", 0), ("vanilla", 1)]
+    assert written["runs"][0]["last"]["epoch"] == 3
+    table = capsys.readouterr().out
+    assert "at the best-validation epoch" in table
+    assert "2 seeds" in table
+    assert main(["audit", str(demo / "vanilla" / "seed-0"), "--top", "5", "--csv", str(tmp_path / "a.csv")]) == 0
+    assert "precision of these 5" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == Record.load(demo / "vanilla" / "seed-0").n
+    assert [float(row["score"]) for row in rows] == sorted((float(row["score"]) for row in rows), reverse=True)
+    assert main(["report", str(demo), "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    capsys.readouterr()
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in (*methods.names(), *RECIPES, "separable"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "digit"], "there is no recipe called 'digit'; did you mean 'digits'?"),
+        (["run", "digits", "--method", "apw_e"], "there is no method called 'apw_e'; did you mean 'apw-e'"),
+        (["run", "digits", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["run", "separable", "--epochs", "3"], "the recipe 'separable' is fixed"),
+        (["compare", "nowhere"], "there is no record in nowhere"),
+        (["audit", "nowhere"], "nowhere holds no record"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_of_something_else_is_refused(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "precious.txt").write_text("x")
+    assert main(["run", "digits", "--out", str(tmp_path)]) == 2
+    assert "holds other files" in capsys.readouterr().err
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "recipe.json").write_text('{"name": "cifar"}')
+    assert main(["run", "digits", "--out", str(other)]) == 2
+    assert "holds runs of the recipe 'cifar'" in capsys.readouterr().err
+
+
+def test_metrics_by_hand() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    # Probabilities of class 0: 0.8, 0.6, 0.8; labels 0, 1, 0. Right, wrong, right: accuracy 2/3.
+    # Losses 0.223, 0.916, 0.223: two are at most log 2 = 0.693. Confidences 0.8, 0.6, 0.8 fall into two bins:
+    # |1 - 0.8| * 2/3 + |0 - 0.6| * 1/3 = 1/3.
+    logits = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.8, 0.2]]).log()
+    found = dict(evaluate(Fixed(), Arrays(logits, torch.tensor([0, 1, 0]))))
+    assert found == pytest.approx({"acc": 2 / 3, "eprop": 2 / 3, "ece": 1 / 3}, abs=1e-6)
+
+
+def test_audit_by_hand() -> None:
+    record = Record(4)
+    record.append({"epoch": 1}, losses=np.array([1.0, 4.0, 2.0, np.inf]))
+    record.append({"epoch": 2}, losses=np.array([0.0, 2.0, 2.0, np.inf]))
+    found = audit(record)  # means 0.5, 3, 2; the last row was never seen and cannot be judged
+    assert found.order.tolist() == [1, 2, 0, 3]
+    assert found.precision(2) is None
+    assert found.auroc() is None
+    record.set_array("labels", np.array([0, 1, 1, 0]))
+    record.set_array("clean", np.array([0, 0, 1, 0]))
+    found = audit(record)
+    assert found.precision(1) == 1.0
+    assert found.precision(2) == 0.5
+    assert found.auroc() == 1.0
+    record.set_array("clean", np.array([0, 1, 0, 0]))  # now the second of the ranking is wrong: it beats 2 of 3
+    assert audit(record).auroc() == pytest.approx(2 / 3)
+    assert audit(record).rows(1) == [{"row": 1, "score": 3.0, "given": 1, "suggested": None, "wrong": False}]
+
+
+def test_the_demo_network_is_as_large_as_its_docstring_says() -> None:
+    assert sum(p.numel() for p in digits_model().parameters()) == 10_026

@@ -3,7 +3,7 @@
     python benchmarks/noise_estimate.py
     python benchmarks/noise_estimate.py --settings binary
     python benchmarks/noise_estimate.py --settings cnn mlp --rates 0.02 0.6 0.8
-    python benchmarks/noise_estimate.py --settings cifar --rates 0 0.2 0.4 --seeds 1 --cifar10 cifar-10-batches-bin
+    python benchmarks/noise_estimate.py --settings cifar --rates 0 0.2 0.4 --seeds 1 --epochs 10 --cifar10 FOLDER
 
 The digits are scikit-learn's. Each run trains on labels with a known share flipped, once without weights ("vanilla"),
 once with ``APW(threshold="auto")``; the estimate at its end is compared with the share that was really flipped.

@@ -333,7 +333,8 @@ class Curriculum:
         else:
             raw = (self._loader_options["collate_fn"] or default_collate)([data[row] for row in rows.tolist()])
         x, y = self._unpack(raw)
-        return Batch(to_device(x, self._device), to_device(y, self._device), index.to(self._device), task=self.task)
+        place = self._device
+        return Batch(to_device(x, place), to_device(y, place), to_device(index, place), task=self.task)
 
     # ------------------------------------------------------------------ record and state
 

@@ -15,8 +15,9 @@ from .problem import Run, differences, method
 from .row import Row
 from .table import TABLE
 
-# The device draws other random numbers than the host, from the same seed.
+# These draw on the device, which gives other random numbers than the host from the same seed.
 DRAWS = {"s-apw-a", "s-apw-e", "s-apw-i", "s-apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei", "mixup"}
+DRAWS |= {"baby-step", "lambda-step", "random", "dihcl", "efficient-train", "cbm", "infobatch"}
 
 
 def agreement(row: Row) -> float:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 __all__ = ["AutoThreshold", "estimate_noise_rate"]
 
 LOSS_RANGE = (1e-4, 20.0)  # beyond it a probability is 0 or 1 for our purpose; also where a loss of 1e4 (NaN) ends up
-ROWS = 200  # among fewer, chance makes two populations of one: from normal logits at 50 rows in 15 %, at 200 in 0.5 %
+ROWS = 200  # among fewer, chance makes two populations out of one too often
 STEPS = 50  # of expectation-maximisation
-SEPARATION = 2.5  # two epochs running, clean digits stay below 2.2 and noisy ones reach 2.9: docs/thresholds.md
+SEPARATION = 2.5  # lies between what clean and noisy digits give; chosen on seeds 0-4 of benchmarks/noise_estimate.py
 ODDS = 1.0  # an untrained net's classes form narrow populations whose log-odds differ by less than this
 RATE_LIMIT = 0.9  # above it the other population is the few rows learned first, no estimate
 

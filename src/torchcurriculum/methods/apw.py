@@ -198,7 +198,7 @@ class APW(Method):
             size = total(torch.full_like(log_z, len(index)))
             # The write-back of Appendix A.1: N_ks / N keeps the rows on the scale of the whole vector.
             self.log_weights[index] = log_weights - log_z + torch.log(size / self.n)
-            self.touched[index] = True
+            self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
         return weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
     def _follow(self, x: Tensor) -> None:

@@ -136,7 +136,7 @@ class DCL(Method):
         change, velocity = momentum_step(gradient, self.sample_velocity[index], self.lr, self.momentum)
         self.sample_log[index] = (log + change).clamp(*self.bounds)
         self.sample_velocity[index] = velocity
-        self.touched[index] = True
+        self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
 
     def _step_classes(self, y: Tensor, gradient: Tensor) -> None:
         here = torch.stack([gradient, torch.ones_like(gradient)])

@@ -89,8 +89,8 @@ class DDS(Method):
     "a scorer learns to prefer samples whose gradients agree with a meta set's",
     when="You have a small set from the distribution you care about (pass it as meta) and the training set is broader.",
     cost="In each step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
-    "forward-mode pass over the batch (about three forward passes): about four times the cost of vanilla when the two "
-    "batches are equal. Without meta=, a tenth of the rows is not trained on.",
+    "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
+    "on. No memory for each sample.",
 )
 def _dds(n: int, epochs: int, **options: Any) -> DDS:
     return DDS(n, **options)

@@ -119,7 +119,7 @@ class DIHCL(Method):
             self.previous[index] = instant
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
         self.dih[index] = update_hardness(self.dih[index], instant / self.rate, self.gamma)
-        self.touched[index] = True
+        self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
 
     def sync(self) -> None:
         """Gives every rank the rows that the others wrote."""

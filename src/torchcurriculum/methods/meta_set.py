@@ -155,7 +155,7 @@ def _rows_of(meta: Any) -> int:
 def _take(value: Any, rows: Tensor) -> Any:
     if isinstance(value, Mapping):
         return {key: _take(part, rows) for key, part in value.items()}
-    return value[rows.to(value.device)]
+    return value[rows.to(value.device, non_blocking=True)]
 
 
 def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:

@@ -16,7 +16,8 @@ __all__ = ["Mixup", "mix", "partners"]
 
 def partners(batch: Batch) -> Tensor:
     """(B,) positions of each row's partner: a random permutation of the batch, a function of the batch's seed."""
-    return torch.randperm(len(batch.index), generator=batch.generator("partners")).to(batch.index.device)
+    order = torch.randperm(len(batch.index), generator=batch.generator("partners"))
+    return order.to(batch.index.device, non_blocking=True)
 
 
 def mix(batch: Batch, partner: Tensor, input_share: Tensor, label_share: Tensor) -> Batch:

@@ -92,8 +92,8 @@ class MWNet(Method):
     "a small network from loss to weight, learnt on a meta set",
     when="You have a small set with right labels (pass it as meta), or classes of very different size.",
     cost="In each step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
-    "forward-mode pass over the batch (about three forward passes): about four times the cost of vanilla when the two "
-    "batches are equal. Without meta=, a tenth of the rows is not trained on.",
+    "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
+    "on. No memory for each sample.",
 )
 def _mw_net(n: int, epochs: int, **options: Any) -> MWNet:
     return MWNet(n, **options)

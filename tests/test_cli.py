@@ -43,6 +43,13 @@ def test_a_run_leaves_records_a_summary_and_one_self_contained_page(demo: Path) 
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
+def test_without_losses_of_rows_there_is_no_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "digits", "--method", "mixup", "--seeds", "0", "--epochs", "2", "--out", str(tmp_path / "m")]
+    assert main(arguments) == 0
+    assert "nothing to audit" in capsys.readouterr().out
+    assert json.loads((tmp_path / "m" / "summary.json").read_text())["table"][0]["difference"] is None
+
+
 def test_the_same_seed_gives_the_same_data_and_start_for_every_method(demo: Path) -> None:
     records = [Record.load(demo / name / "seed-0") for name in ("vanilla", "s-apw-e")]
     assert np.array_equal(records[0].arrays["labels"], records[1].arrays["labels"])

@@ -59,6 +59,17 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
     assert [len(rows) for rows in runs[0][:6]] == [4, 4, 4, 4, 4, 2]
 
 
+def test_a_last_batch_of_one_row_joins_the_one_before() -> None:
+    class Seven(Method):
+        def plan(self, epoch: Epoch) -> torch.Tensor:
+            return torch.arange(7)
+
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))  # which refuses a single row
+    assert [len(rows) for rows in go_through(Curriculum(Seven(), Arrays(X, Y), batch_size=3), model)] == [3, 4]
+    alone = Curriculum(Seven(), Arrays(X, Y), batch_size=1)
+    assert [len(rows) for rows in go_through(alone, net())] == [1] * 7
+
+
 def test_drop_last_leaves_out_what_does_not_fill_a_batch() -> None:
     seen = go_through(Curriculum(Vanilla(), Arrays(X, Y), batch_size=4, drop_last=True), net())
     assert [len(rows) for rows in seen] == [4] * 5

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..audit import Audit, audit
 from ..record import Record
 from ..report.table import METRICS, Summary, best_epoch, summarise
@@ -43,7 +45,7 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
             for name in recipe.methods:
                 runs[name].append(train(recipe, name, seed, out / name / f"seed-{seed}", progress.watch, data))
     rows = summarise(runs)
-    found = {name: [audit(record) for record in records] for name, records in runs.items()}
+    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
     echo("\n" + format_table(rows))
     echo(format_audits(found))
     write_json(out / "summary.json", _summary(recipe, rows, found))
@@ -81,6 +83,8 @@ def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
         auroc = sum(a.auroc() or 0 for a in audits) / len(audits)
         cells = "  ".join(f"top {top}: {share:6.1%}" for top, share in zip(tops, shares, strict=True))
         lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}")
+    if not found:
+        return "No method measured the rows' own losses, so there is nothing to audit."
     name = _auditor(found)
     lines.append(f"\nThe {SHOWN} most suspicious labels ({name}, first seed): row, given -> suggested, the truth")
     rows = found[name][0].rows(SHOWN)
@@ -102,6 +106,11 @@ def figures(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
         for record in records
         if record.epochs
     ]
+
+
+def _can_audit(records: Sequence[Record]) -> bool:
+    """A method that mixes rows and never measures, such as plain mixup, leaves no loss of a row behind."""
+    return all(record.has("losses") and np.isfinite(record.history("losses")).any() for record in records)
 
 
 def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
@@ -138,6 +147,8 @@ def _report(recipe: Recipe, runs: dict[str, list[Record]], found: Any, out: Path
 
 
 def _with_pictures(recipe: Recipe, found: Mapping[str, Sequence[Audit]]) -> list[dict[str, Any]]:
+    if not found:
+        return []
     rows = found[_auditor(found)][0].rows(SHOWN)
     if recipe.data not in PICTURES:
         return rows

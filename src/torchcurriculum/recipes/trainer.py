@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch, data
     record.set_array("labels", labels.numpy())
     record.set_array("clean", clean.numpy())
     options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
-    curriculum = Curriculum(method, train_set, record=record, samples=True, measure_batch_size=1024, **options)
+    curriculum = Curriculum(method, train_set, record=record, samples=True, **options)
     optimizer = torch.optim.SGD(model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
     predicted = torch.zeros(n, dtype=torch.int64)
@@ -118,7 +119,7 @@ def environment() -> dict[str, Any]:
     try:
         here = Path(__file__).parent
         asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
-        commit = asked.stdout.strip() or None
+        commit = asked.stdout.strip() if asked.returncode == 0 else None
     except (OSError, subprocess.SubprocessError):
         commit = None
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
@@ -127,8 +128,16 @@ def environment() -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON for people: indented, sorted by nobody."""
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    """JSON for people: indented, and null for what is not a number."""
+    path.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _options(recipe: Recipe, name: str) -> dict[str, Any]:

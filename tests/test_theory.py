@@ -378,7 +378,7 @@ def test_a_record_without_histories_or_epochs_is_refused() -> None:
 
 def test_a_record_with_histories_of_some_epochs_is_refused(two: Record) -> None:
     two.append({"rho": 0.25, "alpha": 0.5})
-    with pytest.raises(RecordError, match="3 epochs and 'easy' of 2"):
+    with pytest.raises(RecordError, match="holds 'easy' of 2 epochs only, and has 3"):
         theory.weights(two)
 
 

@@ -282,13 +282,13 @@ def difficulty_bound(record: Record) -> DifficultyBound:
     """
     # Losses are kept in float32, so e takes part in that precision: a loss just above e must not seem below it.
     threshold = _scalars(record, "threshold").astype(np.float32).astype(np.float64)
-    losses, hard_weight, bound = _history(record, "losses"), [], []
+    losses, hard_weight, bound = record.history("losses"), [], []
     for row, error, (easy, performance) in zip(losses, threshold, _trajectory(record), strict=True):
         weight = _softmax(-performance)
         hard_weight.append(weight[~easy].sum())
         # The loss of a row that was never seen is infinite, and then so is the sum.
         bound.append(weight @ row.astype(np.float64) / error if np.isfinite(row).all() else math.inf)
-    unchanged = [np.array_equal(now, after) for now, after in pairwise(_history(record, "easy"))]
+    unchanged = [np.array_equal(now, after) for now, after in pairwise(record.history("easy"))]
     return DifficultyBound(np.array(hard_weight), np.array(bound), np.array([*unchanged, False]))
 
 
@@ -436,7 +436,7 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         "theta": float(theta),
         "rho": _plain(_scalars(record, "rho")[-1]),
         "cumulative_alpha": _plain(cumulative_alpha(record)[-1]),
-        "easy_proportion": _plain(_history(record, "easy")[-1].mean()),
+        "easy_proportion": _plain(record.history("easy")[-1].mean()),
         "retentive": _plain(second.retentive[-1]),
         "theorem_1": _last(difficulty_bound(record), "hard_weight", "bound"),
         "theorem_2": _last(second, "failure", "mean_exponential", "product", "bound"),
@@ -473,20 +473,11 @@ def _scalars(record: Record, name: str) -> np.ndarray:
     return values
 
 
-def _history(record: Record, name: str) -> np.ndarray:
-    values = record.history(name)
-    if len(values) != len(record.epochs):
-        raise RecordError(
-            f"this record has {len(record.epochs)} epochs and {name!r} of {len(values)} of them; the theory needs all"
-        )
-    return values
-
-
 def _trajectory(record: Record) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Which samples are easy and g_k, (N,) each, for k = 1, 2, ...; refuses a record that is not of E-weighting."""
     alpha, rho = _scalars(record, "alpha"), _scalars(record, "rho")
     performance = np.zeros(record.n)
-    for number, easy in enumerate(_history(record, "easy")):
+    for number, easy in enumerate(record.history("easy")):
         hard = np.clip(_softmax(-performance)[~easy].sum(), RHO_CLIP, 1 - RHO_CLIP)
         if abs(hard - rho[number]) > TOLERANCE:
             raise RecordError(

@@ -211,7 +211,7 @@ def shares(values: Tensor, total: Callable[[Tensor], Tensor] = lambda x: x) -> T
 def score_gradient(rewards: Tensor, weights: Tensor, total: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
     r"""The gradient of :math:`\sum_i r_i \log p_i` for the scores s of :math:`p = \mathrm{softmax}(s)`.
 
-    It is :math:`r_k - p_k \sum_i r_i`, the score-function update of DDS (Wang et al., Eq. 3).
+    It is :math:`r_k - p_k \sum_i r_i`, the score-function update of DDS (Wang et al., 2020).
 
     Args:
         rewards: (B,) rewards r.

@@ -27,7 +27,7 @@ class AdaptiveCL(Method):
     Args:
         n: Rows of the training set.
         warmup: Epochs on everything before the student is asked as its own teacher; 0 with a ``teacher``.
-        start: p, share of the rows at the beginning; 0.1 as the authors. At 1 the method is plain training.
+        start: p, share of the rows at the beginning; 0.1 as in CurML and CurBench. At 1 the method is plain training.
         factor: q >= 1, by which the share grows; 1.2 reaches all rows in 200 epochs, ``build`` takes more for a
             shorter run.
         pace: r, epochs between two growths; ``build`` takes 15 of 200.

@@ -63,14 +63,15 @@ def format_table(rows: Sequence[Summary]) -> str:
         for method in dict.fromkeys(row.method for row in chosen):
             cells = [_cell(row) for row in chosen if row.method == method]
             seeds = next(row.n for row in chosen if row.method == method)
-            lines.append(f"{method:<20}{f'{seeds} seeds':<10}" + "".join(cells))
+            lines.append(f"{method:<20}{f'{seeds} seed' + 's' * (seeds > 1):<10}" + "".join(cells))
         lines.append("")
     return "\n".join(lines)
 
 
 def _cell(row: Summary) -> str:
-    value = f"{100 * row.mean:.2f} ± {100 * row.std:.2f}"
-    gap = "" if not row.pairs else f"{100 * row.difference:+.2f} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
+    value = f"{100 * row.mean:.2f}" + (f" ± {100 * row.std:.2f}" if row.n > 1 else "")
+    gap = f"{100 * row.difference:+.2f}" if row.pairs else ""
+    gap += f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]" if row.pairs > 1 else ""
     return f"{value:>16}{gap:>26}"
 
 

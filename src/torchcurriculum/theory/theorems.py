@@ -1,78 +1,47 @@
-"""Section 3 and Appendix D of the APW paper, as pure functions of a `Record`: both sides of every statement.
-
-Epochs are counted from 1, as in the paper; an array with one entry per epoch holds epoch k at position k - 1. As the
-weights begin at 1/N, they follow from g_K alone, w_K = softmax(-g_K), so a record needs no stored weights.
-
-The statements are those of E-weighting with tau = 1/2 (the paper's default) and losses measured at the start of each
-epoch. A record of anything else gives another rho than the recorded one and is refused.
-
-**The clip.** The recorded rho is the weight r on hard samples clipped to [1e-4, 1 - 1e-4]; the recorded z is the true
-normaliser Z = (1 - r) exp(-alpha) + r exp(alpha), which the update divided by. Theorem 2's equality needs the true one.
-The bounds of Theorems 2 and 3 are proven for Z at the clipped rho, and hold for the true Z as it is never larger: where
-r < rho = 1e-4, alpha is positive and Z grows with r; where r > rho = 1 - 1e-4, alpha is negative and Z falls with r.
-
-Reference:
-    Li et al., Adaptively Point-weighting Curriculum Learning, Section 3 and Appendix D.
-"""
+"""Both sides of the paper"s theorems and lemmas, from a record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .functional.apw import RHO_CLIP
-from .record import Record, RecordError
+from ..record import Record
+from .quantities import (
+    Phase,
+    alpha_before,
+    convergence_phases,
+    cumulative_alpha,
+    phase_performance,
+    positive_phases,
+    refuse_phase,
+    relative_performance,
+    scalars,
+    softmax,
+    strength,
+    trajectory,
+)
 
 __all__ = [
     "Decay",
     "DifficultyBound",
     "Effectiveness",
-    "Phase",
     "Retention",
     "Stability",
-    "convergence_phases",
-    "cumulative_alpha",
-    "cumulative_performance",
     "decay",
     "delta",
     "difficulty_bound",
     "effectiveness",
     "generalisation",
-    "phase_performance",
-    "positive_phases",
-    "relative_performance",
     "retention",
     "stability",
-    "strength",
     "summary",
-    "weights",
 ]
 
-TOLERANCE = 1e-5  # between the recorded rho and the one that alpha and the easiness imply
 LARGEST_LOG = 700.0  # exp of more overflows float64
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A Delta_K-convergence phase (Definition 1): rho < 1/2 from epoch K + 1 to epoch K + Delta_K."""
-
-    start: int  # K, the last epoch before the phase
-    length: int  # Delta_K, its epochs
-
-    @property
-    def first(self) -> int:
-        """K + 1, its first epoch."""
-        return self.start + 1
-
-    @property
-    def last(self) -> int:
-        """K + Delta_K, its last epoch."""
-        return self.start + self.length
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,131 +98,6 @@ class Retention:
     premise: np.ndarray  # whether after > before > 0
 
 
-def cumulative_alpha(record: Record) -> np.ndarray:
-    """A_K: the sum of alpha_1 to alpha_K for each K, (K,); positive once the later phase outweighs the early one.
-
-    Example:
-        >>> record = Record(2)
-        >>> record.append({"alpha": -0.5})
-        >>> record.append({"alpha": 0.75})
-        >>> cumulative_alpha(record)
-        array([-0.5 ,  0.25])
-    """
-    return np.cumsum(_scalars(record, "alpha"))
-
-
-def strength(record: Record, q: float | None = None) -> float:
-    """q of Eq. 3: the argument, else ``record.meta["q"]``, else what alpha = log((1 - rho) / rho) / q implies.
-
-    Raises:
-        RecordError: If this q does not explain every alpha: another q, or a phase threshold tau other than 1/2.
-
-    Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": math.log(3) / 5})
-        >>> round(strength(record), 6)
-        5.0
-    """
-    alpha, rho = _scalars(record, "alpha"), _scalars(record, "rho")
-    logit = np.log1p(-rho) - np.log(rho)
-    q = record.meta.get("q") if q is None else q
-    if q is None:
-        clearest = int(np.argmax(np.abs(logit)))
-        q = float(logit[clearest] / alpha[clearest]) if alpha[clearest] else math.inf
-    if not q >= 2 - 1e-6:
-        raise RecordError(f"the theorems need q >= 2, got q = {q:g}")
-    if not np.allclose(alpha, logit / q, rtol=1e-6, atol=1e-9):
-        raise RecordError(
-            f"alpha is not log((1 - rho) / rho) / q with q = {q:g} in every epoch; the theorems are about one q and "
-            "tau = 1/2. Pass the q of the run, or leave it out."
-        )
-    return float(q)
-
-
-def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarray:
-    """g_K, Eq. 6: the sum of alpha_k beta_k to epoch K of each sample, (N,); a sample with g_K > 0 is K-retentive.
-
-    Args:
-        record: A record with ``easy`` of every sample.
-        epoch: K, from 0; by default the last.
-
-    Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
-        >>> cumulative_performance(record)
-        array([ 0.5,  0.5,  0.5, -0.5])
-    """
-    epoch, performance = _epoch(record, epoch), np.zeros(record.n)
-    for _, performance in islice(_trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
-        pass
-    return performance
-
-
-def relative_performance(record: Record, epoch: int | None = None) -> np.ndarray:
-    """m_K = g_K / A_K of each sample (Definition 3), (N,); 1 for a sample that was always easy.
-
-    Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
-        >>> relative_performance(record)
-        array([ 1.,  1.,  1., -1.])
-    """
-    epoch = _epoch(record, epoch)
-    total = _start(record, epoch)
-    if total == 0:
-        raise ValueError(f"A_K is 0 at K = {epoch}, so m_K = g_K / A_K is not defined there")
-    return cumulative_performance(record, epoch) / total
-
-
-def weights(record: Record, epoch: int | None = None) -> np.ndarray:
-    """w_K, Eq. 4, from the recorded alpha and easiness: softmax(-g_K), (N,), as w_0 = 1/N.
-
-    Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
-        >>> weights(record).round(4)
-        array([0.1667, 0.1667, 0.1667, 0.5   ])
-    """
-    return _softmax(-cumulative_performance(record, epoch))
-
-
-def convergence_phases(record: Record) -> list[Phase]:
-    """The Delta_K-convergence phases (Definition 1) that cannot be made longer: maximal runs of epochs with rho < 1/2.
-
-    Example:
-        >>> record = Record(2)
-        >>> for rho in (0.8, 0.4, 0.3, 0.6, 0.2):
-        ...     record.append({"rho": rho})
-        >>> [(phase.first, phase.last) for phase in convergence_phases(record)]
-        [(2, 3), (5, 5)]
-    """
-    later = np.concatenate([[False], _scalars(record, "rho") < 0.5, [False]])
-    edges = np.flatnonzero(later[1:] != later[:-1]).tolist()
-    return [Phase(start, stop - start) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def positive_phases(record: Record) -> list[Phase]:
-    """The longest Delta_K^+-convergence phase (Definition 2) inside each convergence phase, if any.
-
-    A run commonly enters its convergence phase with A_K < 0, left over from the early phase. As A_K grows inside the
-    phase, the rest of it is a positive phase from the first K with A_K > 0 on.
-
-    Example:
-        >>> record = Record(2)
-        >>> for rho, alpha in ((0.6, -0.2), (0.4, 0.2), (0.3, 0.4), (0.2, 0.7)):   # A = -0.2, 0, 0.4, 1.1
-        ...     record.append({"rho": rho, "alpha": alpha})
-        >>> positive_phases(record)
-        [Phase(start=3, length=1)]
-    """
-    positive = np.concatenate([[False], cumulative_alpha(record) > 0])  # A_0 = 0
-    found = []
-    for phase in convergence_phases(record):
-        starts = np.flatnonzero(positive[phase.start : phase.last])
-        if len(starts):
-            found.append(Phase(phase.start + int(starts[0]), phase.length - int(starts[0])))
-    return found
-
-
 def delta(theta: np.ndarray | float, gamma: np.ndarray | float, q: float) -> np.ndarray:
     """delta(theta, gamma) = (1 - 2 gamma)^((1 - theta) / q) (1 + 2 gamma)^((1 + theta) / q), Theorem 3.
 
@@ -281,10 +125,10 @@ def difficulty_bound(record: Record) -> DifficultyBound:
         (array([0.5]), array([1.25]))
     """
     # Losses are kept in float32, so e takes part in that precision: a loss just above e must not seem below it.
-    threshold = _scalars(record, "threshold").astype(np.float32).astype(np.float64)
+    threshold = scalars(record, "threshold").astype(np.float32).astype(np.float64)
     losses, hard_weight, bound = record.history("losses"), [], []
-    for row, error, (easy, performance) in zip(losses, threshold, _trajectory(record), strict=True):
-        weight = _softmax(-performance)
+    for row, error, (easy, performance) in zip(losses, threshold, trajectory(record), strict=True):
+        weight = softmax(-performance)
         hard_weight.append(weight[~easy].sum())
         # The loss of a row that was never seen is infinite, and then so is the sum.
         bound.append(weight @ row.astype(np.float64) / error if np.isfinite(row).all() else math.inf)
@@ -303,9 +147,9 @@ def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
         >>> four.failure, four.mean_exponential.round(4), four.product.round(4), four.bound.round(4)
         (array([0.25]), array([0.866]), array([0.866]), array([0.8825]))
     """
-    q, rho, z = strength(record, q), _scalars(record, "rho"), _scalars(record, "z")
+    q, rho, z = strength(record, q), scalars(record, "rho"), scalars(record, "z")
     failure, log_mean = [], []
-    for _, performance in _trajectory(record):
+    for _, performance in trajectory(record):
         failure.append(np.mean(performance <= 0))
         log_mean.append(_log_sum_exp(-performance) - math.log(record.n))
     bound = np.exp(-4 / q * np.cumsum((0.5 - rho) ** 2))
@@ -324,9 +168,9 @@ def stability(record: Record, theta: float, q: float | None = None) -> Stability
     """
     _refuse_theta(theta)
     total = cumulative_alpha(record)
-    log_product = np.cumsum(_log_delta(theta, 0.5 - _scalars(record, "rho"), strength(record, q)))
+    log_product = np.cumsum(_log_delta(theta, 0.5 - scalars(record, "rho"), strength(record, q)))
     # m_K > theta as g_K > theta A_K: A_K may be as small as rounding leaves it.
-    above = [np.mean(performance > theta * a) for a, (_, performance) in zip(total, _trajectory(record), strict=True)]
+    above = [np.mean(performance > theta * a) for a, (_, performance) in zip(total, trajectory(record), strict=True)]
     bound = -np.expm1(np.minimum(log_product, LARGEST_LOG))
     return Stability(np.where(total > 0, above, np.nan), np.where(total > 0, bound, np.nan))
 
@@ -342,8 +186,8 @@ def decay(record: Record, phase: Phase, theta: float, q: float | None = None) ->
         (True, 0.9149, 0.9935)
     """
     _refuse_theta(theta)
-    _refuse_phase(record, phase)
-    q, gamma = strength(record, q), 0.5 - _scalars(record, "rho")[phase.start : phase.last]
+    refuse_phase(record, phase)
+    q, gamma = strength(record, q), 0.5 - scalars(record, "rho")[phase.start : phase.last]
     smallest, log_eta = float(gamma.min()), float(_log_delta(theta, gamma, q).sum())
     at_minimum = float(delta(smallest, smallest, q))
     return Decay(
@@ -354,25 +198,6 @@ def decay(record: Record, phase: Phase, theta: float, q: float | None = None) ->
         eta=math.exp(min(log_eta, LARGEST_LOG)),
         eta_bound=at_minimum**phase.length,
     )
-
-
-def phase_performance(record: Record, phase: Phase) -> np.ndarray:
-    """b_{Delta_K} of each sample, (N,) in [-1, 1]: (g_{K + Delta_K} - g_K) / (A_{K + Delta_K} - A_K), Theorem 4.
-
-    Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
-        >>> phase_performance(record, Phase(0, 1))
-        array([ 1.,  1.,  1., -1.])
-    """
-    _refuse_phase(record, phase)
-    # Summed over the phase alone: the difference of two long sums would lose digits.
-    alpha, performance = _scalars(record, "alpha")[phase.start : phase.last], np.zeros(record.n)
-    for value, (easy, _) in zip(alpha, islice(_trajectory(record), phase.start, phase.last), strict=True):
-        performance += np.where(easy, value, -value)
-    if not alpha.sum() > 0:
-        raise ValueError(f"alpha is 0 throughout {phase}, as with q = inf, so b = 0 / 0 is not defined there")
-    return performance / alpha.sum()
 
 
 def retention(record: Record, phase: Phase) -> Retention:
@@ -386,7 +211,7 @@ def retention(record: Record, phase: Phase) -> Retention:
         >>> lemma.before, lemma.after.round(4), lemma.during
         (array([ 1.,  1.,  1., -1.]), array([-0.1886,  1.    ,  1.    ,  0.1886]), array([-1.,  1.,  1.,  1.]))
     """
-    during, total = phase_performance(record, phase), _start(record, phase.start)
+    during, total = phase_performance(record, phase), alpha_before(record, phase.start)
     if total <= 0:
         raise ValueError(f"Lemma 1 is about phases that start with A_K > 0, and A_{phase.start} is {total:g}")
     before, after = relative_performance(record, phase.start), relative_performance(record, phase.last)
@@ -434,7 +259,7 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         "samples": record.n,
         "q": _plain(strength(record, q)),
         "theta": float(theta),
-        "rho": _plain(_scalars(record, "rho")[-1]),
+        "rho": _plain(scalars(record, "rho")[-1]),
         "cumulative_alpha": _plain(cumulative_alpha(record)[-1]),
         "easy_proportion": _plain(record.history("easy")[-1].mean()),
         "retentive": _plain(second.retentive[-1]),
@@ -457,59 +282,9 @@ def _phase_summary(record: Record, phase: Phase, theta: float, q: float | None) 
     }
 
 
-def _scalars(record: Record, name: str) -> np.ndarray:
-    if not record.epochs:
-        raise RecordError("this record holds no epoch yet")
-    values = record.column(name).astype(np.float64)
-    wrong = ~np.isfinite(values)
-    if name != "alpha":
-        wrong |= (values <= 0) | ((values >= 1) & (name == "rho"))
-    if wrong.any():
-        epoch, method = int(np.argmax(wrong)), record.meta.get("method", "unknown")
-        raise RecordError(
-            f"epoch {epoch + 1} of this record has {name} = {values[epoch]:g}; the theory is that of APW, whose every "
-            f"epoch has it, and the method of this run is {method}"
-        )
-    return values
-
-
-def _trajectory(record: Record) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Which samples are easy and g_k, (N,) each, for k = 1, 2, ...; refuses a record that is not of E-weighting."""
-    alpha, rho = _scalars(record, "alpha"), _scalars(record, "rho")
-    performance = np.zeros(record.n)
-    for number, easy in enumerate(record.history("easy")):
-        hard = np.clip(_softmax(-performance)[~easy].sum(), RHO_CLIP, 1 - RHO_CLIP)
-        if abs(hard - rho[number]) > TOLERANCE:
-            raise RecordError(
-                f"epoch {number + 1} of this record has rho = {rho[number]:.6f}, and the alpha and easiness in it give "
-                f"{hard:.6f}. The theory is that of E-weighting over losses measured at the start of each epoch "
-                "(weighting='E', measure='pass')."
-            )
-        performance = performance + np.where(easy, alpha[number], -alpha[number])
-        yield easy, performance
-
-
-def _epoch(record: Record, epoch: int | None) -> int:
-    total = len(record.epochs)
-    if epoch is not None and not 0 <= epoch <= total:
-        raise ValueError(f"epoch must lie between 0 and {total}, the epochs of this record, got {epoch!r}")
-    return total if epoch is None else epoch
-
-
-def _start(record: Record, epoch: int) -> float:
-    """A_K of one epoch, with A_0 = 0."""
-    return float(cumulative_alpha(record)[epoch - 1]) if epoch else 0.0
-
-
 def _refuse_theta(theta: float) -> None:
     if not 0 < theta < math.inf:
         raise ValueError(f"theta must be positive, got {theta!r}")
-
-
-def _refuse_phase(record: Record, phase: Phase) -> None:
-    rho = _scalars(record, "rho")[max(phase.start, 0) : phase.last]
-    if phase.start < 0 or phase.length < 1 or len(rho) != phase.length or (rho >= 0.5).any():
-        raise ValueError(f"{phase} is no convergence phase of this record; see convergence_phases(record)")
 
 
 def _log_delta(theta: np.ndarray | float, gamma: np.ndarray | float, q: float) -> np.ndarray:
@@ -522,11 +297,6 @@ def _log_delta(theta: np.ndarray | float, gamma: np.ndarray | float, q: float) -
 def _log_sum_exp(values: np.ndarray) -> float:
     top = values.max()
     return float(top + np.log(np.exp(values - top).sum()))
-
-
-def _softmax(values: np.ndarray) -> np.ndarray:
-    raw = np.exp(values - values.max())
-    return raw / raw.sum()
 
 
 def _last(result: object, *names: str) -> dict[str, float | None]:

@@ -28,6 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "distributed": set(),
     "record": set(),
+    "tree": set(),
+    "checkpoint": {"tree"},
     "methods": {"core", "functional"},
     "thresholds": {"core", "functional"},
     "data": {"core"},

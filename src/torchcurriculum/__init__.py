@@ -2,6 +2,7 @@
 
 from . import functional, methods
 from .audit import audit
+from .checkpoint import Checkpoint, GracefulStop
 from .core import Batch, Epoch, Method, Step
 from .curriculum import Curriculum
 from .data import Arrays, flip_labels, indexed
@@ -15,8 +16,10 @@ __all__ = [
     "APW",
     "Arrays",
     "Batch",
+    "Checkpoint",
     "Curriculum",
     "Epoch",
+    "GracefulStop",
     "Method",
     "Mixed",
     "Mixup",

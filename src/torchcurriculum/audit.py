@@ -83,6 +83,6 @@ def audit(record: Record) -> Audit:
     seen = np.isfinite(losses).any(axis=0)
     score = np.full(record.n, -np.inf)
     score[seen] = np.nanmean(losses[:, seen], axis=0, dtype=np.float64)
-    labels, clean = record.arrays.get("labels"), record.arrays.get("clean")
+    labels, clean = record.labels("labels"), record.labels("clean")
     wrong = labels != clean if labels is not None and clean is not None else None
-    return Audit(np.argsort(-score, kind="stable"), score, labels, record.arrays.get("predicted"), wrong)
+    return Audit(np.argsort(-score, kind="stable"), score, labels, record.labels("predicted"), wrong)

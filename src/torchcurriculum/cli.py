@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import difflib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from . import methods
 from .audit import audit
 from .recipes import RECIPES, Recipe, run
 from .recipes.runner import figures, format_table, write_json
+from .recipes.trainer import Interrupted
 from .record import Record, RecordError
 from .report import write_report
 from .report.table import summarise
@@ -21,13 +23,18 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses, does, and turns expected errors into one sentence and exit status 2."""
+    """Parses, does, and turns expected errors into one sentence and exit status 2; 130 and 143 are those of signals."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     try:
         options.do(options)
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"curriculum: {error}", file=sys.stderr)
         return 2
+    except Interrupted as stop:
+        again = shlex.join(["curriculum", *arguments])
+        print(f"\ncurriculum: {stop}. To go on, give the same command again:\n  {again}", file=sys.stderr)
+        return stop.status
     except KeyboardInterrupt:
         print("\ncurriculum: stopped; what was recorded so far is kept", file=sys.stderr)
         return 130

@@ -16,6 +16,7 @@ The whole loop, on one page (``curriculum.py`` runs exactly this)::
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 NanStrategy = Literal["error", "warn", "ignore"]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NAN_LOSS = 1e4  # what a loss that is not finite counts as where the user chose to go on: a very hard sample
 Forward = Callable[[nn.Module, Any], Any]
 LossFunction = Callable[[Any, Any], Tensor]
@@ -86,6 +88,8 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
         The losses, with those that are not finite replaced by a large number, and a (B,) mask of the finite ones
         (None when all are).
     """
+    if losses.dtype not in FLOATS:
+        raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
     finite = losses.isfinite()
     if bool(finite.all()):
         return losses, None
@@ -106,6 +110,8 @@ def check_index(index: Tensor, n: int, size: int) -> None:
     Values are looked at only when the index is in host memory, where a loader puts it: looking at a device's memory
     would make every step wait.
     """
+    if not isinstance(index, Tensor):
+        raise TypeError(f"index must be an int64 tensor of shape ({size},), got {type(index).__name__}")
     if index.dtype != torch.int64 or index.shape != (size,):
         raise ValueError(f"index must be int64 of shape ({size},), got {index.dtype} of shape {tuple(index.shape)}")
     if index.device.type != "cpu" or size == 0 or torch.compiler.is_compiling():
@@ -134,6 +140,8 @@ def normalise(log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """
     # Shifted by the largest value, so that equal log-weights give 1/B exactly and nothing under- or overflows.
     if ranks() == 1:
+        if not len(log_weights):
+            return log_weights.exp(), log_weights.new_full((), -torch.inf)
         top = log_weights.max()
         raw = (log_weights - top).exp()
         scale = raw.sum()
@@ -236,7 +244,8 @@ class Epoch:
     Args:
         number: The epoch k, counted from 1 as in the paper.
         n: Rows of the training set.
-        last: (N,) losses seen while training, +inf for rows never seen. Free.
+        last: (N,) losses seen while training, +inf for rows never seen, or a function that gives them. Free in one
+            process; ranks exchange them only if somebody asks.
         losses: A measuring pass, called at most once and only if somebody asks.
         easy: ``easy(threshold)`` -> (N,) bool; ranks exchange one bit per row.
         measure: ``measure(function, model)`` applies ``function(model, batch) -> (B, ...)`` to every row, in order.
@@ -248,16 +257,24 @@ class Epoch:
         self,
         number: int,
         n: int,
-        last: Tensor,
+        last: Tensor | Callable[[], Tensor],
         losses: Callable[[], Tensor],
         easy: Callable[[Tensor], Tensor] | None = None,
         measure: Callable[..., Tensor] | None = None,
         model: nn.Module | None = None,
         seed: int = 0,
     ) -> None:
-        self.number, self.n, self.last, self.model, self.seed = number, n, last, model, seed
+        self.number, self.n, self.model, self.seed = number, n, model, seed
+        self._last = last
         self._losses, self._easy, self._measure = losses, easy, measure
         self._cache: Tensor | None = None
+
+    @property
+    def last(self) -> Tensor:
+        """(N,) losses seen while training, +inf for rows never seen."""
+        if not isinstance(self._last, Tensor):
+            self._last = self._last()
+        return self._last
 
     def losses(self) -> Tensor:
         """(N,) losses at the start of this epoch: a fresh measuring pass, paid once and only by who asks."""
@@ -313,11 +330,23 @@ class Step:
     def reduce(self, weights: Tensor) -> Tensor:
         """The scalar loss sum_i w_i L_i, scaled by the ranks because data parallelism averages gradients."""
         losses = self.losses if self.losses.dtype in (torch.float32, torch.float64) else self.losses.float()
+        self._check(weights)
         weights = weights.detach().to(losses.dtype)
         if self.valid is not None:
             weights = weights * self.valid
         loss = (weights * losses).sum()
         return loss * ranks() if ranks() > 1 else loss
+
+    def _check(self, weights: Tensor) -> None:
+        """Refuses weights that would make every parameter NaN; on an accelerator a look would make the step wait."""
+        if weights.shape != self.losses.shape:
+            raise ValueError(
+                f"there must be one weight for each of {len(self.losses)} losses, got {tuple(weights.shape)}"
+            )
+        if weights.device.type != "cpu" or torch.compiler.is_compiling() or bool(weights.isfinite().all()):
+            return
+        rows = self.index[(~weights.isfinite()).to(self.index.device)]
+        raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are NaN or infinite")
 
 
 class Method(nn.Module):
@@ -328,9 +357,12 @@ class Method(nn.Module):
 
     Attributes:
         weighs_by_loss: Whether ``weigh`` looks at the losses of the batch (wrappers then pay for them).
+        view_exchanges: Whether ``view`` makes ranks exchange something. Then a rank without rows in a batch is asked,
+            too, with no rows, or the others would wait for it.
     """
 
     weighs_by_loss: bool = True
+    view_exchanges: bool = False
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Rows to visit in this epoch, int64 and each at most once; None means all."""
@@ -358,6 +390,21 @@ class Method(nn.Module):
     def report(self) -> Mapping[str, Any]:
         """Scalars of the epoch for the record."""
         return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """PyTorch's own, but all or nothing: a state that does not fit raises and changes nothing."""
+        before = copy.deepcopy(self.state_dict())
+        try:
+            for name in [name for name in before if name.endswith("_extra_state") and name in state_dict]:
+                value, known = state_dict[name], before[name]  # PyTorch hands these on unseen
+                if not isinstance(value, Tensor) or (value.dtype, value.ndim) != (known.dtype, known.ndim):
+                    raise TypeError(f"{name} is no {known.dtype} tensor of {known.ndim} dimensions")
+            return super().load_state_dict(state_dict, strict, assign)
+        except Exception as error:
+            super().load_state_dict(before)
+            if isinstance(error, RuntimeError):  # PyTorch's own sentence
+                raise
+            raise ValueError(f"the state does not fit this {type(self).__name__}: {error!r}") from error
 
 
 class evaluating:

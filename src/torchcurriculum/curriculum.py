@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from . import distributed
 from .core import (
@@ -34,6 +35,7 @@ from .core import (
     total,
 )
 from .data.batches import Plan, to_device, unpack
+from .distributed import Spread
 from .record import Record
 
 __all__ = ["Curriculum"]
@@ -71,7 +73,7 @@ class Curriculum:
         forward: ``forward(model, x) -> outputs``, by default ``model(x)``.
         unpack: ``unpack(batch) -> (x, y)`` for batches of another form.
         collate_fn: As in ``DataLoader``.
-        workers: Loader processes.
+        workers: Loader processes, for a set that is read row by row (one with ``batch`` is read at once).
         pin_memory: As in ``DataLoader``.
         drop_last: Leave out the last rows of an epoch if they do not fill a batch.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
@@ -139,12 +141,12 @@ class Curriculum:
         self._measure_set = train_set if measure_set is None else measure_set
         self._measure_batch_size = measure_batch_size
         self._loaders: dict[str, tuple[DataLoader[Any], Plan]] = {}
-        self.last = torch.full((self.n,), math.inf)
+        self._last = Spread(torch.full((self.n,), math.inf))
         self.number, self.steps_done = 0, 0
         self._open = self._resumed = False
         self._rows: Tensor | None = None
         self._position, self._started = 0, 0.0
-        self._measured: Tensor | None = None
+        self._measured: Spread | None = None
         self.record = self._make_record(record)
 
     # ------------------------------------------------------------------ the loop
@@ -193,6 +195,8 @@ class Curriculum:
 
     def _empty_step(self, model: nn.Module, batch: Batch) -> Step:
         """For a rank without rows in this batch: a pass over padding, so that gradients are exchanged, of no rows."""
+        if any(getattr(part, "view_exchanges", False) for part in self.method.modules()):
+            self.method.view(model, batch.with_(x=_none_of(batch.x), y=_none_of(batch.y)))
         logits = self.task.forward(model, batch.x)
         losses = self.task.loss_fn(logits, batch.y)
         return Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses[:0])
@@ -203,8 +207,8 @@ class Curriculum:
                 "measure='running' takes the losses seen while training, and this method trains on mixtures of rows, "
                 "whose losses belong to no row. Use measure='pass'."
             )
-        losses = step.losses.detach().to(self.last.dtype)
-        self.last[step.index] = torch.where(losses.isfinite(), losses, math.nan)
+        losses = step.losses.detach().to(self._last.values.dtype)
+        self._last.values[step.index] = torch.where(losses.isfinite(), losses, math.nan)
 
     # ------------------------------------------------------------------ an epoch's beginning and end
 
@@ -216,7 +220,7 @@ class Curriculum:
         self._measured = None
         rows = self.method.plan(self._epoch(model))
         self._rows = None if rows is None else self._check_rows(rows)
-        self.steps_done, self._open = 0, True
+        self.steps_done, self._position, self._open = 0, 0, True
 
     def _check_rows(self, rows: Tensor) -> Tensor:
         rows = rows.detach().cpu().to(torch.int64).flatten()
@@ -250,45 +254,42 @@ class Curriculum:
     def _finish(self) -> None:
         self._open = False
         self.method.sync()
-        self._share_last()
-        if self.nan_strategy == "error":
-            check_losses(torch.where(self.last.isinf(), 0.0, self.last), None, "error")
+        self._settle()
+        if self.nan_strategy == "error" and int(total(self._last.here().isnan().sum())):
+            whole = self._last.whole()
+            check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
         self._append_row()
 
-    def _share_last(self) -> None:
-        if distributed.world_size() == 1:
-            return
-        mine = torch.zeros(self.n, dtype=torch.bool, device=self.last.device)
-        for batch in self._order()[: self.steps_done]:
-            mine[batch[distributed.rank() :: distributed.world_size()].to(mine.device)] = True
-        seen = total(mine.to(torch.uint8)) > 0
-        self.last = torch.where(seen, total(torch.where(mine, self.last, 0.0)), self.last)
+    def _settle(self) -> None:
+        """Notes which rank has the newest loss of each row that this epoch has visited."""
+        done = self._order()[: self.steps_done] if distributed.world_size() > 1 else []
+        if done:
+            mine = [batch[distributed.rank() :: distributed.world_size()] for batch in done]
+            self._last.rewritten(torch.cat(done), torch.cat(mine))
 
     # ------------------------------------------------------------------ measuring
 
     def _epoch(self, model: nn.Module) -> Epoch:
-        if self.measure == "running":
-
-            def seen() -> Tensor:
-                here = distributed.share(self.n)
-                self._measured = self.last[here.start : here.stop].clone()  # the record shows what drove the epoch
-                return self.last
-
-            return Epoch(self.number, self.n, self.last, seen, None, self._pass, model, self.seed)
-
-        def part() -> Tensor:
-            if self._measured is None:
-                losses = self._local_pass(lambda net, batch: self.task.losses(net, batch)[1], model)
-                self._measured, _ = check_losses(losses, torch.tensor(distributed.share(self.n)), self.nan_strategy)
+        def measured() -> Spread:
+            if self._measured is None:  # kept, since the record shows what drove the epoch
+                self._measured = self._last.clone() if self.measure == "running" else self._losses(model)
             return self._measured
 
-        def easy(threshold: Tensor) -> Tensor:
-            return distributed.gather_flags(part() <= threshold.to(part()), self.n)
-
         def losses() -> Tensor:
-            return distributed.gather_rows(part(), self.n)
+            return measured().whole()
 
-        return Epoch(self.number, self.n, self.last, losses, easy, self._pass, model, self.seed)
+        def easy(threshold: Tensor) -> Tensor:
+            return measured().at_most(threshold)
+
+        return Epoch(self.number, self.n, self._last.whole, losses, easy, self._pass, model, self.seed)
+
+    def _losses(self, model: nn.Module) -> Spread:
+        rows = distributed.share(self.n)
+        losses = self._local_pass(lambda net, batch: self.task.losses(net, batch)[1], model)
+        losses, _ = check_losses(losses, torch.tensor(rows), self.nan_strategy)
+        values = losses.new_zeros(self.n)
+        values[rows.start : rows.stop] = losses
+        return Spread(values)
 
     def _pass(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module) -> Tensor:
         return distributed.gather_rows(self._local_pass(function, model), self.n)
@@ -299,7 +300,7 @@ class Curriculum:
         device = _device(model)
         rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
         parts: list[Tensor] = []
-        with torch.no_grad(), evaluating(net), _untouched_generators():
+        with torch.no_grad(), evaluating(net), _untouched_generators(), distributed.one_model(net):
             size = self._measure_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
             batches = list(rows.split(size)) if len(rows) else [torch.arange(min(2, self.n))]
             for index, raw in zip(batches, self._fetch("measure", self._measure_set, batches, None), strict=True):
@@ -310,24 +311,22 @@ class Curriculum:
 
     def _fetch(self, name: str, data: Any, batches: list[Tensor], start: int | None) -> Iterator[Any]:
         """Raw batches of the given rows: at once where the data can (``batch``), through a loader where not."""
-        if hasattr(data, "batch") and not self._workers:
-            for offset, index in enumerate(batches):
-                if start is None:
-                    yield data.batch(index)
-                    continue
-                seed = derive(self.seed, self.number, start + offset, distributed.rank(), "augment")
-                device = data.x.device if isinstance(getattr(data, "x", None), Tensor) else "cpu"
-                yield data.batch(index, torch.Generator(device=device).manual_seed(seed))
+        places = range(start or 0, (start or 0) + len(batches))
+        purpose = "augment" if name == "train" else name
+        seeds = [derive(self.seed, self.number, place, distributed.rank(), purpose) for place in places]
+        if hasattr(data, "batch"):
+            device = data.x.device if isinstance(getattr(data, "x", None), Tensor) else "cpu"
+            for index, seed in zip(batches, seeds, strict=True):
+                draws = () if start is None else (torch.Generator(device=device).manual_seed(seed),)
+                yield data.batch(index, *draws)
             return
         if name not in self._loaders:
-            plan = Plan()
+            plan, reader = Plan(), _Reader(data, self._loader_options["collate_fn"])
             options = {**self._loader_options, "persistent_workers": self._workers > 0 and name == "train"}
-            generator = torch.Generator()
-            self._loaders[name] = DataLoader(data, batch_sampler=plan, generator=generator, **options), plan
+            options |= {"collate_fn": _as_it_is, "generator": torch.Generator()}  # a loader draws a seed for workers
+            self._loaders[name] = DataLoader(reader, batch_sampler=plan, **options), plan
         loader, plan = self._loaders[name]
-        plan.batches = batches
-        assert loader.generator is not None
-        loader.generator.manual_seed(derive(self.seed, name, self.number))
+        plan.batches = [torch.cat([torch.tensor([seed]), rows]) for seed, rows in zip(seeds, batches, strict=True)]
         yield from loader
 
     def _fetch_rows(self, index: Tensor) -> Batch:
@@ -336,7 +335,8 @@ class Curriculum:
         if hasattr(data, "batch"):
             raw = data.batch(rows)
         else:
-            raw = (self._loader_options["collate_fn"] or default_collate)([data[row] for row in rows.tolist()])
+            reader = _Reader(data, self._loader_options["collate_fn"])
+            raw = reader.__getitems__([derive(self.seed, self.number, self._position, "rows"), *rows.tolist()])
         x, y = self._unpack(raw)
         place = self._device
         return Batch(to_device(x, place), to_device(y, place), to_device(index, place), task=self.task)
@@ -350,23 +350,20 @@ class Curriculum:
         return Record.open(self.n, meta, record if distributed.is_first() else None)
 
     def _append_row(self) -> None:
-        losses = self.last if self._measured is None else self._measured
-        known = losses[losses.isfinite()]
+        losses = self._last if self._measured is None else self._measured
         row: dict[str, Any] = {"epoch": self.number, "steps": self.steps_done}
         row["rows"] = self.n if self._rows is None else len(self._rows)
         row.update({name: _plain(value) for name, value in self.method.report().items()})
-        if len(known):
-            row["eprop_log2"] = float((known <= math.log(2)).double().mean())
-            row["loss_mean"] = float(known.double().mean())
-            row["loss_quantiles"] = _quantiles(known)
+        row.update(_summary(losses.here()))
         weights = getattr(self.method, "weights", None)
         if isinstance(weights, Tensor):
             row["ess"] = float(1 / (weights.double().square().sum() * self.n))
-            row["weight_quantiles"] = _quantiles(weights * self.n)
+            few = _few(weights * self.n)
+            row["weight_quantiles"] = few.sort().values[_places(len(few)).to(few.device)].tolist()
         row["seconds"] = time.perf_counter() - self._started
         histories = {}
         if self.samples:
-            whole = self.last if self._measured is None else distributed.gather_rows(self._measured, self.n)
+            whole = losses.whole()
             threshold = torch.tensor(row.get("threshold", math.log(2)))
             histories["losses"] = whole.float().cpu().numpy()
             histories["easy"] = (whole <= threshold.to(whole)).cpu().numpy()
@@ -376,7 +373,8 @@ class Curriculum:
         """Everything a resumed run needs, from any step: tensors, numbers and strings only. All ranks must call it."""
         self.method.sync()
         if self._open:
-            self._share_last()
+            self._settle()
+        self.record.sync()
         return {
             "format": STATE_FORMAT,
             "n": self.n,
@@ -388,31 +386,31 @@ class Curriculum:
             "step": self.steps_done,
             "open": self._open,
             "rows": None if self._rows is None else self._rows.clone(),
-            "last": self.last.clone(),
-            "measured": None if self._measured is None else distributed.gather_rows(self._measured, self.n),
+            "last": self._last.whole().clone(),
+            "measured": None if self._measured is None else self._measured.whole().clone(),
             "method": {name: value.clone() for name, value in self.method.state_dict().items()},
             "epochs": [dict(row) for row in self.record.epochs],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes back a state; the next ``epoch`` goes on after the last batch that was done.
+        """Takes back a state; the next ``epoch`` goes on after the last batch that was done. All ranks must call it.
 
         Raises:
             ValueError: If the state is of another format, method or training set; nothing is changed then.
         """
         self._refuse_foreign(state)
+        self.method.sync()  # or what ranks wrote before would be merged into what they load
         self.method.load_state_dict(state["method"])
         self.number, self.steps_done = state["epoch"], state["step"]
         self._open = self._resumed = state["open"]
         self._rows = state["rows"]
-        self.last = state["last"].clone().to(self.last.device)
-        measured = state["measured"]
-        here = distributed.share(self.n)
-        self._measured = None if measured is None else measured[here.start : here.stop].to(self.last.device)
-        done = len(state["epochs"])
-        self.record.rewind(done)
-        for row in state["epochs"][len(self.record.epochs) :]:
-            self.record.append(row)
+        device, measured = self._last.values.device, state["measured"]
+        self._last = Spread(state["last"].clone().to(device))
+        self._measured = None if measured is None else Spread(measured.clone().to(device))
+        self.record.restore(state["epochs"])
+        if self.samples and state["epochs"] and self.record.folder is not None and not self.record.has("losses"):
+            words = f"the record in {self.record.folder} lacks epochs that the state has"
+            warnings.warn(f"{words}; their rows are put back, the values of each sample are lost", stacklevel=2)
 
     def _refuse_foreign(self, state: Mapping[str, Any]) -> None:
         if state.get("format") != STATE_FORMAT:
@@ -433,10 +431,38 @@ class Curriculum:
             )
 
     def _follow(self, device: torch.device) -> None:
-        if self.last.device != device:
-            self.last = self.last.to(device)
+        if self._last.values.device != device:
+            self._last = self._last.to(device)
             self._measured = None if self._measured is None else self._measured.to(device)
             self.method.to(device)
+
+
+class _Reader(Dataset[Any]):
+    """Reads a batch under generators seeded for it.
+
+    A dataset's own transforms, and a collate function, draw from the global generators; so what they draw is the same
+    with any number of workers and after any resume, and the user's generators are left as found.
+    """
+
+    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None) -> None:
+        self.data, self.collate = data, collate or default_collate
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        """The collated batch of a seed and the rows that follow it."""
+        seed, *rows = numbers
+        with _untouched_generators():
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            torch.default_generator.manual_seed(seed)
+            at_once = getattr(self.data, "__getitems__", None)
+            return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def _length(data: Any, name: str) -> int:
@@ -460,10 +486,35 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def _quantiles(values: Tensor) -> list[float]:
-    """Quantiles; of every k-th value where there are more than a million (they are for a plot)."""
-    values = values.detach()[:: max(1, len(values) // 1_000_000)].double().sort().values
-    return [float(values[round(q * (len(values) - 1))]) for q in QUANTILES]
+def _summary(losses: Tensor) -> dict[str, Any]:
+    """The record's columns about the losses of all ranks, from this rank's; none if no row has been seen."""
+    known = losses[losses.isfinite()].double()
+    few = _few(known)
+    parts = [known.new_tensor(len(known)), known.new_tensor(len(few)), (known <= math.log(2)).sum(), known.sum()]
+    count, thinned, easy, loss = total(torch.stack(parts)).tolist()
+    if not count:
+        return {}
+    quantiles = distributed.order_statistics(few, _places(int(thinned))).tolist()
+    return {"eprop_log2": easy / count, "loss_mean": loss / count, "loss_quantiles": quantiles}
+
+
+def _few(values: Tensor) -> Tensor:
+    """Every k-th value where there are more than a million: enough for quantiles in a plot."""
+    return values.detach()[:: max(1, len(values) // 1_000_000)].double()
+
+
+def _places(count: int) -> Tensor:
+    """Where the quantiles stand among ``count`` values in ascending order."""
+    return torch.tensor([round(q * (count - 1)) for q in QUANTILES])
+
+
+def _none_of(value: Any) -> Any:
+    """``value`` with no rows in its tensors."""
+    if isinstance(value, Tensor):
+        return value[:0]
+    if isinstance(value, Mapping):
+        return {key: _none_of(part) for key, part in value.items()}
+    return type(value)([_none_of(part) for part in value]) if isinstance(value, tuple | list) else value
 
 
 def _fingerprint(data: Any) -> int | None:
@@ -481,7 +532,7 @@ def _fingerprint(data: Any) -> int | None:
 
 @contextmanager
 def _untouched_generators() -> Iterator[None]:
-    """A dataset's own transforms may draw from the global generators; the measuring pass leaves them as found."""
+    """Whatever is drawn from the global generators inside, they are left as found."""
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

@@ -8,13 +8,16 @@ Readable without torch. On disk a record is a folder::
     NAME.TYPE.bin    one row of N values per epoch, appended: losses.float32.bin, easy.bits.bin
 
 Everything is written so that a reader of a run that is still going, or of one that was killed, sees whole epochs only.
+An epoch's values stand at a place that its number decides, so what a kill left half-written is written over.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ __all__ = ["FORMAT", "Record", "RecordError"]
 
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
+PLAIN = "biufSU"  # NumPy's kinds of numbers and texts
 
 
 class RecordError(ValueError):
@@ -51,75 +55,110 @@ class Record:
         self.epochs: list[dict[str, Any]] = []
         self.arrays: dict[str, np.ndarray] = {}
         self._histories: dict[str, list[np.ndarray]] = {}
-        self._last_line = 0
+        self._ends: list[int] = []  # where the line of each epoch on the disk ends, in bytes
+        self._unsynced: set[Path] = set()
         self.folder = Path(folder) if folder is not None else None
         if self.folder is not None:
             self._begin(self.folder)
 
     def append(self, row: Mapping[str, Any], **histories: np.ndarray) -> None:
         """Adds an epoch: its scalars, and (N,) arrays by the name of their history (``losses``, ``easy``)."""
-        row = dict(row)
         packed = {name: _pack(name, values, self.n) for name, values in histories.items()}
-        self.epochs.append(row)
+        number = len(self.epochs)
+        self.epochs.append(dict(row))
         for name, values in packed.items():
-            self._histories.setdefault(name, []).append(values)
-        if self.folder is not None:
-            self._write_epoch(self.folder, row, packed)
+            kept = self._histories.setdefault(name, [])
+            del kept[number:]
+            if len(kept) == number:  # after a gap the values would count for earlier epochs
+                kept.append(values)
+        self._write()
 
     def annotate(self, **scalars: Any) -> None:
         """Adds scalars to the last epoch's row: what was found out after it ended, such as a validation accuracy."""
         if not self.epochs:
             raise RecordError("there is no epoch yet to annotate")
         self.epochs[-1].update(scalars)
-        if self.folder is not None:
-            with open(self.folder / "epochs.jsonl", "r+b") as lines:
-                lines.truncate(self._last_line)
-                lines.seek(self._last_line)
-                lines.write(json.dumps(self.epochs[-1]).encode() + b"\n")
+        if self.folder is not None and len(self._ends) == len(self.epochs):
+            self._ends.pop()
+            with self._going_on():
+                self._write_line(self.folder, len(self._ends))
+        else:
+            self._write()
 
     def column(self, name: str) -> np.ndarray:
         """(K,) the values of one scalar over the epochs, NaN where an epoch lacks it."""
-        return np.array([float("nan") if row.get(name) is None else row[name] for row in self.epochs])
+        return np.array([_number(name, row.get(name), k) for k, row in enumerate(self.epochs, 1)], dtype=np.float64)
 
     def history(self, name: str) -> np.ndarray:
         """(K, N) per-sample values over the epochs."""
-        rows = self._histories.get(name)
-        if not rows:
+        rows = self._histories.get(name, [])
+        if not self.has(name):
             raise RecordError(f"this record holds no {name!r} for each sample; run with samples=True to keep them")
-        if len(rows) != len(self.epochs):
+        if len(rows) < len(self.epochs):
             raise RecordError(f"this record holds {name!r} of {len(rows)} epochs only, and has {len(self.epochs)}")
-        return np.stack([_unpack(name, row, self.n) for row in rows])
+        return np.stack([_unpack(name, row, self.n) for row in rows[: len(self.epochs)]])
 
     def has(self, name: str) -> bool:
         """Whether there is a per-sample history of this name."""
-        return bool(self._histories.get(name))
+        return bool(self.epochs and self._histories.get(name))
 
     def set_array(self, name: str, values: np.ndarray) -> None:
         """Keeps an array with one entry per sample, such as the given labels."""
         values = np.asarray(values)
-        if len(values) != self.n or values.dtype == object:
+        if values.ndim == 0 or len(values) != self.n or values.dtype.kind not in PLAIN:
             raise RecordError(f"{name!r} must hold one plain value for each of {self.n} samples, got {values.shape}")
         self.arrays[name] = values
         if self.folder is not None:
             _replace(self.folder / f"{name}.npy", lambda file: np.save(file, values, allow_pickle=False))
 
+    def labels(self, name: str) -> np.ndarray | None:
+        """(N,) the array of this name, None where there is none; one with more than a value per sample is refused."""
+        values = self.arrays.get(name)
+        if values is not None and values.ndim != 1:
+            raise RecordError(f"{name!r} must hold one label for each of {self.n} samples, got {values.shape}")
+        return values
+
     def rewind(self, epochs: int) -> None:
         """Forgets everything after the first ``epochs`` epochs: a run that resumes goes on from there."""
-        if epochs < len(self.epochs):
-            self.epochs = self.epochs[:epochs]
-            self._histories = {name: rows[:epochs] for name, rows in self._histories.items()}
+        del self.epochs[epochs:], self._ends[epochs:]
+        for kept in self._histories.values():
+            del kept[epochs:]
+        if self.folder is not None:
+            _cut(self.folder / "epochs.jsonl", self._ends[-1] if self._ends else 0)
+            for name, kind in HISTORIES.items():
+                _cut(self.folder / f"{name}.{kind}.bin", epochs * _width(kind, self.n))
+
+    def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Goes back or forward to the epochs of a saved state: rows that are missing here are taken from it.
+
+        A history that does not reach as far as the state is forgotten as a whole: it could not go on without a gap.
+        """
+        self.rewind(len(rows))
+        for name in [name for name, kept in self._histories.items() if len(kept) < len(rows)]:
+            del self._histories[name]
             if self.folder is not None:
-                self.save(self.folder)
+                _cut(self.folder / f"{name}.{HISTORIES[name]}.bin", 0)
+        self.epochs += [dict(row) for row in rows[len(self.epochs) :]]
+        self._write()
+
+    def sync(self) -> None:
+        """Waits until everything is on the disk: a state that counts on this record may be written afterwards."""
+        with self._going_on():
+            for path in [path for path in self._unsynced if path.exists()]:
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+        self._unsynced.clear()
 
     def save(self, folder: str | Path) -> None:
         """Writes the whole record."""
-        folder = Path(folder)
-        self._begin(folder)
+        copy = Record(self.n, self.meta, folder)
+        copy.epochs, copy._histories = self.epochs, self._histories
         for name, values in self.arrays.items():
-            _replace(folder / f"{name}.npy", lambda file, v=values: np.save(file, v, allow_pickle=False))
-        for number, row in enumerate(self.epochs):
-            histories = {name: rows[number] for name, rows in self._histories.items()}
-            self._write_epoch(folder, row, histories)
+            copy.set_array(name, values)
+        for number in range(len(self.epochs)):
+            copy._write_epoch(Path(folder), number)
+        if self.folder == copy.folder:
+            self._ends = copy._ends
 
     @classmethod
     def open(cls, n: int, meta: Mapping[str, Any], folder: str | Path | None) -> Record:
@@ -132,8 +171,8 @@ class Record:
             return cls(n, meta, folder)
         if record.n != n:
             return cls(n, meta, folder)
-        record.meta, record.folder = dict(meta), Path(folder)
-        record.save(folder)
+        record.folder = Path(folder)
+        record.describe(meta)
         return record
 
     @classmethod
@@ -142,35 +181,67 @@ class Record:
         folder = Path(folder)
         head = _read_head(folder)
         record = cls(head["n"], head.get("meta"))
-        record.epochs = list(_read_rows(folder / "epochs.jsonl"))
+        for row, end in _read_rows(folder / "epochs.jsonl"):
+            record.epochs.append(row)
+            record._ends.append(end)
         for path in sorted(folder.glob("*.npy")):
             try:
-                record.set_array(path.stem, np.load(path, allow_pickle=False))
-            except (ValueError, EOFError, OSError) as error:
+                with open(path, "rb") as file:
+                    record.set_array(path.stem, np.lib.format.read_array(file, allow_pickle=False))
+            except Exception as error:  # what damage raises inside NumPy is of every kind
                 raise RecordError(f"{path} is damaged: {error}") from error
         for name, kind in HISTORIES.items():
             path = folder / f"{name}.{kind}.bin"
             if path.exists():
-                record._histories[name] = list(_read_history(path, kind, record.n))[: len(record.epochs)]
+                record._histories[name] = list(_read_history(path, kind, record.n))
         whole = min([len(record.epochs), *map(len, record._histories.values())])
-        record.rewind(whole)
+        # Histories stay as long as they are: a state may know the row of an epoch whose line a kill cut short.
+        del record.epochs[whole:], record._ends[whole:]
         return record
+
+    def describe(self, meta: Mapping[str, Any]) -> None:
+        """Says something else about the run from now on."""
+        self.meta = dict(meta)
+        if self.folder is not None:
+            head = {"format": FORMAT, "n": self.n, "meta": self.meta}
+            _replace(self.folder / "record.json", lambda file: file.write(json.dumps(head, indent=1).encode()))
 
     def _begin(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        head = {"format": FORMAT, "n": self.n, "meta": self.meta}
-        _replace(folder / "record.json", lambda file: file.write(json.dumps(head, indent=1).encode()))
+        self.describe(self.meta)
         for path in [folder / "epochs.jsonl", *(folder / f"{n}.{kind}.bin" for n, kind in HISTORIES.items())]:
             path.unlink(missing_ok=True)
 
-    def _write_epoch(self, folder: Path, row: Mapping[str, Any], histories: Mapping[str, np.ndarray]) -> None:
+    def _write(self) -> None:
+        """Writes the epochs that are not on the disk yet."""
+        if self.folder is not None:
+            with self._going_on():
+                for number in range(len(self._ends), len(self.epochs)):
+                    self._write_epoch(self.folder, number)
+
+    def _write_epoch(self, folder: Path, number: int) -> None:
         # Arrays first: a row in epochs.jsonl says that the epoch's arrays are complete.
-        for name, values in histories.items():
-            with open(folder / f"{name}.{HISTORIES[name]}.bin", "ab") as file:
-                file.write(values.tobytes())
-        with open(folder / "epochs.jsonl", "ab") as lines:
-            self._last_line = lines.tell()
-            lines.write(json.dumps(row).encode() + b"\n")
+        for name, kept in self._histories.items():
+            if number < len(kept):
+                path = folder / f"{name}.{HISTORIES[name]}.bin"
+                self._unsynced.add(path)
+                _write_at(path, number * kept[number].nbytes, kept[number].tobytes())
+        self._write_line(folder, number)
+
+    def _write_line(self, folder: Path, number: int) -> None:
+        line, start = json.dumps(self.epochs[number]).encode() + b"\n", self._ends[number - 1] if number else 0
+        self._unsynced.add(folder / "epochs.jsonl")
+        _write_at(folder / "epochs.jsonl", start, line)
+        self._ends.append(start + len(line))
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """A disk that is full must not end a run: everything is in memory, and the next epoch tries again."""
+        try:
+            yield
+        except OSError as error:
+            words = "the run goes on, and the next epoch tries to write again"
+            warnings.warn(f"the record in {self.folder} could not be written ({error}); {words}", stacklevel=4)
 
 
 def _pack(name: str, values: np.ndarray, n: int) -> np.ndarray:
@@ -184,6 +255,25 @@ def _pack(name: str, values: np.ndarray, n: int) -> np.ndarray:
 
 def _unpack(name: str, values: np.ndarray, n: int) -> np.ndarray:
     return np.unpackbits(values, count=n).astype(bool) if HISTORIES[name] == "bits" else values
+
+
+def _write_at(path: Path, start: int, data: bytes) -> None:
+    """Makes ``data`` the end of a file, from byte ``start`` on."""
+    with open(path, "r+b" if path.exists() else "w+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < start:
+            raise OSError(f"{path} has {size} bytes and should have {start}; was it changed from outside?")
+        file.truncate(start)
+        file.seek(start)
+        file.write(data)
+
+
+def _cut(path: Path, size: int) -> None:
+    """Forgets what a file holds after ``size`` bytes; an empty one goes."""
+    if size == 0:
+        path.unlink(missing_ok=True)
+    elif path.exists() and path.stat().st_size > size:
+        os.truncate(path, size)
 
 
 def _replace(path: Path, write: Any) -> None:
@@ -201,31 +291,53 @@ def _read_head(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{folder} holds no record (there is no record.json in it)")
     try:
         head = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from error
-    if not isinstance(head, dict) or not isinstance(head.get("n"), int) or head["n"] < 0:
+    if not isinstance(head, dict) or type(head.get("n")) is not int or head["n"] < 1:
         raise RecordError(f"{path} is no record of this library")
+    if not isinstance(head.get("meta", {}), dict):
+        raise RecordError(f"{path} is damaged: what it says about the run is no object")
     if head.get("format") != FORMAT:
         raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
     return head
 
 
-def _read_rows(path: Path) -> Iterable[dict[str, Any]]:
-    if not path.exists():
-        return
-    with open(path, encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                return  # the last line of a run that is being written, or was killed
-            if not isinstance(row, dict):
-                raise RecordError(f"{path} holds a line that is no epoch: {line[:60]!r}")
-            yield row
+def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
+    """Rows and where their lines end; a last line without an end is being written, or a run was killed in it."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+    end = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{path} is damaged in line {number}: {error}") from error
+        if not isinstance(row, dict):
+            raise RecordError(f"{path} holds a line that is no epoch: {line[:60]!r}")
+        end += len(line) + 1
+        yield row, end
+
+
+def _number(name: str, value: Any, epoch: int) -> float:
+    try:
+        return float("nan") if value is None else float(value + 0)  # a text has no sum with a number
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RecordError(f"epoch {epoch} of this record has {name} = {value!r:.40}, which is no number") from error
+
+
+def _width(kind: str, n: int) -> int:
+    """Bytes of one epoch of a history."""
+    return -(-n // 8) if kind == "bits" else 4 * n
 
 
 def _read_history(path: Path, kind: str, n: int) -> Iterable[np.ndarray]:
-    width, dtype = (-(-n // 8), np.uint8) if kind == "bits" else (n, np.float32)
-    values = np.fromfile(path, dtype=dtype)
+    try:
+        values = np.fromfile(path, dtype=np.uint8)
+    except (OSError, MemoryError) as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+    width = _width(kind, n)
     for number in range(len(values) // max(width, 1)):
-        yield values[number * width : (number + 1) * width]
+        row = values[number * width : (number + 1) * width]
+        yield row if kind == "bits" else row.view(np.float32)

@@ -2,8 +2,9 @@
 
 from .arrays import Arrays
 from .cifar import Images, load_cifar10
+from .cifar_n import load_cifar_n
 from .digits import load_digits
 from .indexed import indexed
 from .noise import flip_labels
 
-__all__ = ["Arrays", "Images", "flip_labels", "indexed", "load_cifar10", "load_digits"]
+__all__ = ["Arrays", "Images", "flip_labels", "indexed", "load_cifar10", "load_cifar_n", "load_digits"]

@@ -9,6 +9,8 @@ from ..core import derive
 
 __all__ = ["flip_labels"]
 
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
 
 def flip_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:
     """Each label, independently with probability ``rate``, becomes another class drawn uniformly.
@@ -30,6 +32,9 @@ def flip_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"the noise rate must lie in [0, 1], got {rate!r}")
+    if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.dtype not in WHOLE:
+        got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels must be a tensor of whole numbers, shape (N,), got {got}")
     if classes < 2 or (len(labels) and (labels.min() < 0 or labels.max() >= classes)):
         raise ValueError(f"labels must lie in range({classes}), with at least two classes")
     generator = torch.Generator().manual_seed(derive(seed, "label noise"))

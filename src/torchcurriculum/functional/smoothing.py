@@ -52,7 +52,7 @@ def gaussian(size: int, sigma: float) -> Tensor:
     offsets = torch.arange(size, dtype=torch.float64) - size // 2
     if sigma == 0:
         return (offsets == 0).double()
-    return torch.softmax(-(offsets**2) / (2 * sigma**2), 0)
+    return torch.softmax(-(offsets / sigma).square() / 2, 0)  # sigma squared could under- or overflow
 
 
 def smooth(x: Tensor, kernel: Tensor, dims: int) -> Tensor:

@@ -167,5 +167,5 @@ def _adaptive_cl(n: int, epochs: int, **options: Any) -> AdaptiveCL:
     start = options.get("start", 0.1)
     if "factor" not in options and 0 < start <= 1:
         # The last growth reaches all rows, as 0.1 * 1.2^13 does in 200 epochs.
-        options["factor"] = max(1.2, start ** (-1 / max(1, (epochs - warmup - 1) // pace)))
+        options["factor"] = max(1.2, start ** (-1 / max(1, (epochs - warmup - 1) // max(1, pace))))
     return AdaptiveCL(n, **{"interval": max(1, epochs // 10), **options})

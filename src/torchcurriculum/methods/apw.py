@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
+from ..core import FLOATS, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
 from ..functional.apw import RHO_CLIP, easiness, log_reweight, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
@@ -81,7 +82,7 @@ class APW(Method):
         self.n, self.q, self.tau, self.weighting, self.nan_strategy = n, q, tau, weighting, nan_strategy
         self.weighs_by_loss = weighting != "E"
         self.rule: Rule | None = AutoThreshold() if threshold == "auto" else threshold if callable(threshold) else None
-        start = threshold if isinstance(threshold, int | float) else LOG_2
+        start = float(threshold) if isinstance(threshold, Real) else LOG_2
         self.register_buffer("log_weights", torch.full((n,), -math.log(n), dtype=torch.float64))
         for name, value in {"rho": 1 - RHO_CLIP, "alpha": 0.0, "z": 1.0, "eprop": 0.0, "threshold": start}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
@@ -99,9 +100,7 @@ class APW(Method):
         Args:
             losses: (N,) losses of all rows at the start of the epoch, in row order.
         """
-        if not isinstance(losses, Tensor) or losses.shape != (self.n,):
-            shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ValueError(f"advance needs one loss for each of the {self.n} rows, shape ({self.n},), got {shape}")
+        _refuse_other_than_losses(losses, self.n, f"advance needs one loss for each of the {self.n} rows")
         losses, _ = check_losses(losses.detach(), None, self.nan_strategy)
         self._follow(losses)
         self._begin(losses <= self._threshold_for(losses).to(losses), self.weighting)
@@ -116,6 +115,7 @@ class APW(Method):
         Returns:
             Weights in the precision of the losses (at least float32), on their device.
         """
+        _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         check_index(index, self.n, len(losses))
         losses, valid = losses.detach(), None
         looks = losses.device.type == "cpu" or self.nan_strategy != "error"
@@ -206,16 +206,25 @@ class APW(Method):
             self.to(x.device)
 
 
+def _refuse_other_than_losses(losses: Any, size: int | None, words: str) -> None:
+    if not isinstance(losses, Tensor) or losses.dtype not in FLOATS:
+        got = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(f"{words}, a tensor of floating-point numbers of 16 bits or more, got {got}")
+    if losses.ndim != 1 or size not in (None, len(losses)):
+        raise ValueError(f"{words}, shape ({'B' if size is None else size},), got {tuple(losses.shape)}")
+
+
 def _refuse_bad_knobs(n: int, q: float, threshold: Any, tau: float, weighting: str, nan_strategy: str) -> None:
-    if not isinstance(n, int) or n < 1:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-    if not q >= 2:
+    if not isinstance(q, Real) or not q >= 2:
         raise ValueError(f"q must be at least 2 (the paper takes the number of epochs), got {q!r}")
-    if isinstance(threshold, str) and threshold != "auto":
+    known = isinstance(threshold, Real) or callable(threshold) or isinstance(threshold, str)
+    if not known or (isinstance(threshold, str) and threshold != "auto"):
         raise ValueError(f"threshold must be a number, a rule or 'auto', got {threshold!r}")
-    if isinstance(threshold, int | float) and not 0 < threshold < math.inf:
+    if isinstance(threshold, Real) and not 0 < threshold < math.inf:
         raise ValueError(f"the error threshold e must be positive and finite, got {threshold!r}; see error_threshold")
-    if not 0 < tau < 1:
+    if not isinstance(tau, Real) or not 0 < tau < 1:
         raise ValueError(f"tau must lie between 0 and 1, got {tau!r}; the paper takes 0.5")
     if weighting not in get_args(Weighting):
         raise ValueError(f"weighting must be 'E', 'I' or 'EI', got {weighting!r}")

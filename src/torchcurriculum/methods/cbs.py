@@ -74,7 +74,10 @@ class CBS(Method):
     @property
     def active(self) -> bool:
         """Whether the blur changes anything that float32 can see."""
-        return self.sigma > 0 and self.kernel_size > 1 and math.exp(-0.5 / self.sigma**2) >= NEGLIGIBLE
+        if not self.sigma > 0 or self.kernel_size == 1:
+            return False
+        inverse = 1 / self.sigma
+        return math.exp(-0.5 * inverse * inverse) >= NEGLIGIBLE  # unlike a power, a product may overflow
 
     def plan(self, epoch: Epoch) -> None:
         """Reduces sigma and sees to the hooks, so that a measuring pass of this epoch is blurred, too."""

@@ -61,8 +61,9 @@ class EfficientTrain(Method):
         super().__init__()
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
-        values = [*zip(*stages, strict=True)]
-        if any(list(column) != sorted(column) or not 0 < column[0] <= column[-1] <= 1 for column in values):
+        pairs = [stage for stage in stages if isinstance(stage, tuple | list) and len(stage) == 2]
+        growing = all(list(c) == sorted(c) and 0 < c[0] <= c[-1] <= 1 for c in zip(*pairs, strict=True))
+        if len(pairs) != len(stages) or not growing:
             raise ValueError(f"stages must be growing (share of the run, share of the side) in (0, 1], got {stages!r}")
         if not 0 <= magnitude <= 1:
             raise ValueError(f"magnitude must lie in [0, 1], got {magnitude!r}")

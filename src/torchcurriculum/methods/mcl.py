@@ -159,5 +159,5 @@ def _mcl(n: int, epochs: int, start: float = 0.2, **options: Any) -> MCL:
     warmup = options.setdefault("warmup", max(1, epochs // 40))
     interval = options.setdefault("interval", max(1, epochs // 10))
     if "growth" not in options and 0 < start <= 1:
-        options["growth"] = start ** (-1 / max(1, (epochs - warmup - 1) // interval)) - 1
+        options["growth"] = start ** (-1 / max(1, (epochs - warmup - 1) // max(1, interval))) - 1
     return MCL(n, start=start, **options)

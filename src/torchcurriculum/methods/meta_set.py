@@ -124,7 +124,10 @@ class MetaSet(nn.Module):
         elif hasattr(self.meta, "batch"):
             x, y = self.meta.batch(rows)
         else:
-            x, y = default_collate([self.meta[row] for row in rows.tolist()])
+            pairs = default_collate([self.meta[row] for row in rows.tolist()])
+            if not isinstance(pairs, tuple | list) or len(pairs) != 2:
+                raise ValueError(f"rows of meta must be pairs (x, y), and its first is {self.meta[0]!r:.60}")
+            x, y = pairs
         like, device = step.batch.x, step.losses.device
         dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
         return Batch(_to(x, device, dtype), _to(y, device, dtype), rows, task=task)
@@ -143,10 +146,13 @@ def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor)
 
 
 def _rows_of(meta: Any) -> int:
-    parts = meta if isinstance(meta, tuple) else (meta,)
-    if isinstance(meta, tuple) and len(meta) != 2:
-        raise ValueError(f"meta must be a pair (x, y) or a dataset, got a tuple of {len(meta)}")
-    sizes = {len(next(iter(part.values())) if isinstance(part, Mapping) else part) for part in parts}
+    pair = isinstance(meta, tuple) and len(meta) == 2
+    if not pair and (isinstance(meta, tuple | str | Mapping | Tensor) or not hasattr(meta, "__getitem__")):
+        got = f"a tuple of {len(meta)}" if isinstance(meta, tuple) else f"{meta!r:.60}"
+        raise ValueError(f"meta must be a pair (x, y) of tensors or a dataset of such rows, got {got}")
+    parts = list(meta) if pair else [meta]
+    parts = [next(iter(part.values()), None) if isinstance(part, Mapping) else part for part in parts]
+    sizes = {len(part) if hasattr(part, "__len__") else 0 for part in parts}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"meta must hold as many inputs as targets, and at least one, got {sorted(sizes)}")
     return sizes.pop()

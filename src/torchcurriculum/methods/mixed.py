@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core import Batch, Epoch, Method, Step
 from ..functional.mixup import READINGS, Reading, mixing_share, pair_share
 from .apw import APW, Weighting
-from .mixup import mix, partners
+from .mixup import LARGEST_ALPHA, mix, partners
 from .registry import register
 
 __all__ = ["Mixed"]
@@ -40,12 +40,16 @@ class Mixed(Method):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.4.
     """
 
+    view_exchanges = True  # the weights are those of the global batch
+
     def __init__(self, method: Method, reading: Reading = "beta", alpha: float = 1.0) -> None:
         super().__init__()
+        if not isinstance(method, Method):
+            raise TypeError(f"Mixed needs a method whose weights mix the inputs, got {type(method).__name__}")
         if reading not in READINGS:
             raise ValueError(f"reading must be one of {', '.join(map(repr, READINGS))}, got {reading!r}")
-        if not alpha > 0:
-            raise ValueError(f"mixup's alpha must be positive, got {alpha!r}")
+        if not isinstance(alpha, int | float) or not 0 < alpha <= LARGEST_ALPHA:
+            raise ValueError(f"mixup's alpha must be positive, got {alpha!r} (the largest is {LARGEST_ALPHA:g})")
         self.method, self.reading, self.alpha = method, reading, alpha
 
     @property

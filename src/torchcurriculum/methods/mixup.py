@@ -11,7 +11,9 @@ from ..core import Batch, Method, Pair
 from ..functional.mixup import beta_sample
 from .registry import register
 
-__all__ = ["Mixup", "mix", "partners"]
+__all__ = ["LARGEST_ALPHA", "Mixup", "mix", "partners"]
+
+LARGEST_ALPHA = 1e6  # by then every share is one half to three digits
 
 
 def partners(batch: Batch) -> Tensor:
@@ -45,8 +47,8 @@ class Mixup(Method):
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        if not alpha > 0:
-            raise ValueError(f"mixup's alpha must be positive, got {alpha!r}")
+        if not isinstance(alpha, int | float) or not 0 < alpha <= LARGEST_ALPHA:
+            raise ValueError(f"mixup's alpha must be positive, got {alpha!r} (the largest is {LARGEST_ALPHA:g})")
         self.alpha = alpha
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:

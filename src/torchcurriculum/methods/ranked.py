@@ -83,7 +83,10 @@ class Ranked(Paced):
 
 def one_for_each_row(name: str, values: Any, n: int) -> Tensor:
     """``values`` as a tensor (n,), or an error that says what was passed."""
-    values = torch.as_tensor(values).detach()
+    try:
+        values = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must hold {n} numbers, got {type(values).__name__}: {error}") from error
     if values.shape != (n,):
         raise ValueError(
             f"{name} must have one value for each of the {n} rows, shape ({n},), got {tuple(values.shape)}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..core import Method
 
@@ -81,5 +84,37 @@ def build(name: str, n: int, epochs: int, **options: Any) -> Method:
     Example:
         >>> build("apw-e", n=100, epochs=20).q
         20
+
+    Raises:
+        ValueError: If there is no such method, or a knob has a value that it cannot have.
+        TypeError: If a knob is of another type than the method's class says.
     """
-    return entry(name).factory(n, epochs, **options)
+    for word, value in {"n": n, "epochs": epochs}.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{word} must be a whole number of at least 1, got {value!r:.60}")
+    known = entry(name)
+    _refuse_wrong_types(known, options)
+    return known.factory(int(n), int(epochs), **options)
+
+
+def _refuse_wrong_types(known: Entry, options: Mapping[str, Any]) -> None:
+    """Here for all methods, so that each checks only what its own knobs mean."""
+    hints = get_type_hints(known.method.__init__)
+    words = inspect.signature(known.method).parameters
+    for knob, value in options.items():
+        if knob in hints and not _fits(value, hints[knob]):
+            raise TypeError(f"{knob} of {known.name!r} must be {words[knob].annotation}, got {value!r:.60}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    if kind is Literal:
+        return isinstance(value, str)  # which words there are, the method says better
+    if kind in (int, float):
+        number = numbers.Integral if kind is int else numbers.Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return isinstance(value, kind) if isinstance(kind, type) else True

@@ -47,7 +47,7 @@ class Sampled(Method):
         weights = getattr(method, "weights", None)
         if not isinstance(weights, Tensor) or weights.ndim != 1:
             raise TypeError(f"Sampled needs a method with a weight for every row, and {type(method).__name__} has none")
-        if not 0 < fraction <= 1:
+        if not isinstance(fraction, int | float) or not 0 < fraction <= 1:
             raise ValueError(f"fraction must lie in (0, 1], got {fraction!r}")
         self.method, self.fraction, self.average = method, fraction, average
         self.n = len(weights)

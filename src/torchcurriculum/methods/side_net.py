@@ -15,15 +15,18 @@ from ..functional.optim import adam_step
 
 __all__ = ["Perceptron", "SideNet"]
 
+LARGEST_RATE = 1e6  # the parameters move by this much in a step; their scores must stay finite
+
 
 class _Resizing(nn.Module):
-    """Takes the shapes of its own tensors from the state it loads: some are known only after the first step."""
+    """Takes shapes that are known only after the first step from the state it loads."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
             value = state_dict.get(prefix + name)
-            if tensor is not None and value is not None and value.shape != tensor.shape:
-                tensor.data = torch.empty_like(value, device=tensor.device)
+            if not isinstance(value, Tensor) or tensor is None or (value.numel() and tensor.numel()):
+                continue
+            tensor.data = torch.empty_like(value, device=tensor.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -91,8 +94,9 @@ class SideNet(_Resizing):
     def __init__(self, net: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__()
         for name, value in {"lr": lr, "weight_decay": weight_decay}.items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"the {name} of a method's own network must be at least 0 and finite, got {value!r}")
+            if not 0 <= value <= LARGEST_RATE:
+                limits = f"[0, {LARGEST_RATE:g}]"
+                raise ValueError(f"the {name} of a method's own network must lie in {limits}, got {value!r}")
         self.net, self.lr, self.weight_decay = net, lr, weight_decay
         for name in ("first", "second"):
             self.register_buffer(name, torch.zeros(0))

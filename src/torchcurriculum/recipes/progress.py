@@ -37,7 +37,7 @@ class Progress(AbstractContextManager["Progress"]):
 
     def __init__(self, runs: int, epochs: int, every: int = 10, echo: Callable[[str], None] = print) -> None:
         self.runs, self.epochs, self.every, self.echo = runs, epochs, every, echo
-        self._done = 0
+        self._done = self._trained = 0
         self._started = time.perf_counter()
         self._live = _rich_live(runs * epochs) if sys.stdout.isatty() else None
 
@@ -50,18 +50,23 @@ class Progress(AbstractContextManager["Progress"]):
         if self._live is not None:
             self._live.stop()
 
+    def begin(self, run: int) -> None:
+        """Takes note that run number ``run``, counted from 0, begins or goes on; those before it are done."""
+        self._done = run * self.epochs
+
     def watch(self, method: str, seed: int, row: dict[str, Any]) -> None:
         """Takes note of an epoch."""
-        self._done += 1
         epoch = row["epoch"]
+        done = self._done + epoch
+        self._trained += 1
         head = f"{method:<10} seed {seed}  epoch {epoch:>3}/{self.epochs}"
         if self._live is not None:
-            self._live.update(self._live.task_ids[0], completed=self._done, description=f"{head}  {describe(row)}")
+            self._live.update(self._live.task_ids[0], completed=done, description=f"{head}  {describe(row)}")
             if epoch == self.epochs:
                 self._live.console.print(f"{head}  {describe(row)}", highlight=False)
         elif epoch % self.every == 0 or epoch == self.epochs:
             spent = time.perf_counter() - self._started
-            left = spent / self._done * (self.runs * self.epochs - self._done)
+            left = spent / self._trained * (self.runs * self.epochs - done)
             self.echo(f"{head}  {describe(row)}  {left:4.0f} s left")
 
 

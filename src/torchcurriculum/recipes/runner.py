@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..audit import Audit, audit
+from ..checkpoint import GracefulStop
 from ..record import Record
 from ..report.table import METRICS, Summary, best_epoch, summarise
 from . import digits
 from .progress import Progress
 from .recipe import Recipe
-from .trainer import environment, load_data, train, write_json
+from .trainer import environment, finished, load_data, train, write_json
 
 __all__ = ["figures", "format_table", "run", "write_json"]
 
@@ -27,9 +29,11 @@ SHOWN = 20
 def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
+    Runs that were finished in ``out`` before are not trained again, and one that was killed goes on where it was.
+
     Args:
         recipe: What to run.
-        out: The folder; one that holds another recipe is refused.
+        out: The folder; one that holds another recipe, or this one with other settings, is refused.
         data: Folder of the data set, for recipes that need one.
         echo: Where the words go.
 
@@ -40,10 +44,16 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
     total = len(recipe.methods) * len(recipe.seeds)
     echo(f"{recipe.summary}\n{total} runs of {recipe.epochs} epochs, into {out}\n")
     runs: dict[str, list[Record]] = {name: [] for name in recipe.methods}
-    with Progress(total, recipe.epochs, echo=echo) as progress:
-        for seed in recipe.seeds:
-            for name in recipe.methods:
-                runs[name].append(train(recipe, name, seed, out / name / f"seed-{seed}", progress.watch, data))
+    with GracefulStop() as stop, Progress(total, recipe.epochs, echo=echo) as progress:
+        for number, (seed, name) in enumerate(product(recipe.seeds, recipe.methods)):
+            folder = out / name / f"seed-{seed}"
+            record = finished(recipe, folder)
+            if record is not None:
+                echo(f"{name:<10} seed {seed}  is finished and not trained again")
+            else:
+                progress.begin(number)
+                record = train(recipe, name, seed, folder, progress.watch, data, stop)
+            runs[name].append(record)
     rows = summarise(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
     echo("\n" + format_table(rows))
@@ -122,13 +132,27 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
 def _claim(recipe: Recipe, out: Path) -> None:
     path = out / "recipe.json"
     if path.exists():
-        held = json.loads(path.read_text(encoding="utf-8")).get("name")
-        if held != recipe.name:
-            raise ValueError(f"{out} holds runs of the recipe {held!r}; choose another folder for {recipe.name!r}")
-    elif out.exists() and any(out.iterdir()):
+        _refuse_other(recipe, path)
+    elif out.exists() and any(not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, recipe.as_dict())
+
+
+def _refuse_other(recipe: Recipe, path: Path) -> None:
+    """Methods and seeds may differ: they say which runs to make. What decides a run's result must not."""
+    try:
+        held = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
+    out, name = path.parent, held.get("name")
+    if name != recipe.name:
+        raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
+    wanted = json.loads(json.dumps(recipe.as_dict()))
+    fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
+    if fields:
+        words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
+        raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
 
 
 def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:

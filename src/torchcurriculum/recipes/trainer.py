@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,22 +18,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import methods
+from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Arrays, Images, flip_labels, load_cifar10
 from ..models import simple_cnn
-from ..record import Record
+from ..record import Record, RecordError
 from ..report.table import best_epoch
 from ..thresholds import error_threshold
 from . import digits
 from .recipe import Recipe
 
-__all__ = ["environment", "evaluate", "load_data", "train"]
+__all__ = ["Interrupted", "environment", "evaluate", "finished", "load_data", "train"]
 
 Parts = dict[str, tuple[Tensor, Tensor]]
 MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model, "simple-cnn": simple_cnn}
 ARRAYS: dict[str, type[Arrays]] = {"digits": Arrays, "cifar10": Images}
 Watch = Callable[[str, int, dict[str, Any]], None]
+
+
+class Interrupted(Exception):
+    """A run that was told to stop and left in order, with the exit status that says so."""
+
+    def __init__(self, words: str, status: int) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> tuple[Parts, Tensor]:
@@ -47,8 +58,31 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> tuple[Pa
     return parts, flip_labels(clean, recipe.noise_rate, classes, seed)
 
 
-def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch, data: Path | None = None) -> Record:
+def finished(recipe: Recipe, folder: Path) -> Record | None:
+    """The record of a run that came to its end in ``folder``, or None."""
+    try:
+        record = Record.load(folder)
+    except RecordError:
+        return None
+    if not record.meta.get("finished") or len(record.epochs) != recipe.epochs:
+        return None
+    shutil.rmtree(folder / "states", ignore_errors=True)  # a kill in a run's last moment may have left them
+    return record
+
+
+def train(
+    recipe: Recipe,
+    name: str,
+    seed: int,
+    folder: Path,
+    watch: Watch,
+    data: Path | None = None,
+    stop: GracefulStop | None = None,
+) -> Record:
     """One run, with its record in ``folder``, on an accelerator where there is one.
+
+    A state is saved after every epoch; a run that was killed goes on from its newest whole one, and its record is that
+    of an undisturbed run, except for ``seconds``.
 
     Args:
         recipe: What to do.
@@ -57,45 +91,99 @@ def train(recipe: Recipe, name: str, seed: int, folder: Path, watch: Watch, data
         folder: Where the record goes.
         watch: Called after every epoch with the method's name, the seed and the epoch's row.
         data: Folder of the data set, for recipes that need one.
+        stop: Looked at before every step; when it is requested, a state is saved and ``Interrupted`` is raised.
 
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    parts, labels = load_data(recipe, seed, data)
-    clean = parts["train"][1]
-    kind = ARRAYS[recipe.data]
-    sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
-    train_set = kind(sets["train"].x, labels.to(device))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "initial weights"))
-        model = MODELS[recipe.model]().to(device)
-    n = len(train_set)
-    method = methods.build(name, n, recipe.epochs, **_options(recipe, name))
-    meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
-    record = Record(n, {**meta, "recipe": recipe.as_dict(), "environment": environment()}, folder)
-    record.set_array("labels", labels.numpy())
-    record.set_array("clean", clean.numpy())
-    options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
-    curriculum = Curriculum(method, train_set, record=record, samples=True, **options)
-    optimizer = torch.optim.SGD(model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
-    predicted = torch.zeros(n, dtype=torch.int64)
-    for _ in range(recipe.epochs):
-        model.train()
-        for batch in curriculum.epoch(model):
-            loss = curriculum.loss(model, batch)
-            optimizer.zero_grad(set_to_none=True)
+    run = _Run(recipe, name, seed, folder, data)
+    run.resume()
+    while len(run.record.epochs) < recipe.epochs:
+        run.epoch(stop or GracefulStop())
+        watch(name, seed, run.record.epochs[-1])
+    return run.finish()
+
+
+class _Run:
+    """Everything that one run holds, and how it goes on after a stop."""
+
+    def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        parts, labels = load_data(recipe, seed, data)
+        kind = ARRAYS[recipe.data]
+        self.name, self.seed = f"{name}, seed {seed}", seed
+        self.sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
+        self.train_set = kind(self.sets["train"].x, labels.to(device))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "initial weights"))
+            self.model = MODELS[recipe.model]().to(device)
+        method = methods.build(name, len(self.train_set), recipe.epochs, **_options(recipe, name))
+        meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
+        self.states = folder / "states"
+        self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
+        self.record.set_array("labels", labels.numpy())
+        self.record.set_array("clean", parts["train"][1].numpy())
+        options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
+        self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, recipe.epochs, recipe.lr_min)
+        self.seen: dict[str, Any] = {"steps": 0, "predicted": torch.zeros(len(self.train_set), dtype=torch.int64)}
+        self.checkpoint = Checkpoint(self.states)
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("model", "optimizer", "schedule", "curriculum", "seen")
+        return {name: getattr(self, name) for name in names}
+
+    def resume(self) -> None:
+        """Goes on from the newest whole state; without one the run begins anew."""
+        if self.checkpoint.load(**self._parts()) is None:
+            self.record.rewind(0)
+
+    def save(self) -> bool:
+        return self.checkpoint.save(self.seen["steps"], **self._parts())
+
+    def epoch(self, stop: GracefulStop) -> None:
+        """The rest of an epoch: trains, evaluates, notes the predictions of the best epoch so far, saves."""
+        self.model.train()
+        for batch in self.curriculum.epoch(self.model):
+            if stop.requested:
+                self._leave(stop)
+            loss = self.curriculum.loss(self.model, batch)
+            self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimizer.step()
-        schedule.step()
-        scores = {f"{part}_{key}": value for part in ("valid", "test") for key, value in evaluate(model, sets[part])}
-        record.annotate(**scores)
-        if best_epoch(record) == len(record.epochs) - 1:
-            predicted = _logits(model, train_set).argmax(1).cpu()
-        watch(name, seed, record.epochs[-1])
-    record.set_array("predicted", predicted.numpy())
-    return record
+            self.optimizer.step()
+            self.seen["steps"] += 1
+        self.schedule.step()
+        scores = {part: evaluate(self.model, self.sets[part]) for part in ("valid", "test")}
+        self.record.annotate(**{f"{part}_{key}": value for part in scores for key, value in scores[part]})
+        if best_epoch(self.record) == len(self.record.epochs) - 1:
+            self.seen["predicted"] = _logits(self.model, self.train_set).argmax(1).cpu()
+        self.save()
+
+    def _leave(self, stop: GracefulStop) -> None:
+        where = f"in epoch {self.curriculum.number} of {self.name}"
+        saved = "its state is saved" if self.save() else "its state could not be saved, the one before it stands"
+        raise Interrupted(f"stopped {where}; {saved}", stop.status)
+
+    def finish(self) -> Record:
+        self.record.set_array("predicted", self.seen["predicted"].numpy())
+        self.record.describe({**self.record.meta, "finished": True})
+        shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
+        return self.record
+
+
+def _open_record(n: int, meta: dict[str, Any], folder: Path, states: Path) -> Record:
+    """The record to go on with; states whose record is lost go, for they could not make it whole again."""
+    meta = {**meta, "environment": environment()}
+    try:
+        held = Record.load(folder).meta
+    except RecordError:
+        shutil.rmtree(states, ignore_errors=True)
+        return Record(n, meta, folder)
+    began = held.get("began", held.get("environment"))
+    return Record.open(n, meta if began == meta["environment"] else {**meta, "began": began}, folder)
 
 
 def evaluate(model: nn.Module, data: Arrays) -> list[tuple[str, float]]:
@@ -129,7 +217,9 @@ def environment() -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """JSON for people: indented, and null for what is not a number."""
-    path.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    temporary = path.with_name(f"{path.name}.part")
+    temporary.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def _without_nan(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ __all__ = [
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)  # of the record's weight_quantiles
 EASY, HARD = 2 / 3, 1 / 3
+LARGEST = 1e12  # of a scalar; a damaged record may hold numbers that no axis has room for
 
 
 class Missing(ValueError):
@@ -48,7 +50,8 @@ class Spread:
 
 def stack(records: Sequence[Record], name: str) -> np.ndarray:
     """(S, K) a scalar over epochs for every seed, NaN where a record lacks it or is shorter."""
-    return _pad([record.column(name) for record in records])
+    values = _pad([record.column(name) for record in records])
+    return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
 def _pad(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -98,14 +101,20 @@ def quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
     by_epoch: dict[int, list[list[float]]] = {}
     for record in records:
         for epoch, row in enumerate(record.epochs, start=1):
-            if len(row.get("weight_quantiles") or ()) == len(QUANTILES):
-                by_epoch.setdefault(epoch, []).append(row["weight_quantiles"])
+            if seven := _seven(row.get("weight_quantiles")):
+                by_epoch.setdefault(epoch, []).append(seven)
     if not by_epoch:
         raise Missing(
             "No quantiles of weights are recorded: only a method that keeps a weight for each sample has them."
         )
     epochs = sorted(by_epoch)
     return np.array(epochs), np.array([np.median(by_epoch[epoch], axis=0) for epoch in epochs])
+
+
+def _seven(values: Any) -> list[float] | None:
+    """Quantiles as a row holds them, or None where they are no seven numbers."""
+    numbers = isinstance(values, list) and all(type(v) in (int, float) and 0 <= v <= LARGEST for v in values)
+    return values if numbers and len(values) == len(QUANTILES) else None
 
 
 def label_weights(records: Sequence[Record]) -> dict[str, Spread]:
@@ -126,7 +135,7 @@ def _label_weights(record: Record) -> np.ndarray:
         final = record.n * theory.weights(record)
     except RecordError as reason:
         raise Missing(f"The mean weights of right and wrong labels cannot be rebuilt: {reason}") from reason
-    recorded = record.epochs[-1].get("weight_quantiles")
+    recorded = _seven(record.epochs[-1].get("weight_quantiles"))
     # A single epoch of I-weighting looks like E-weighting until its end.
     if recorded and not np.allclose([final.min(), final.max()], [recorded[0], recorded[-1]], rtol=1e-3):
         raise Missing("The mean weights of right and wrong labels cannot be rebuilt: weights changed inside epochs.")
@@ -141,9 +150,10 @@ def _label_weights(record: Record) -> np.ndarray:
 
 def _right(record: Record) -> np.ndarray:
     """(N,) bool: whether the given label is the true one; both kinds must be there."""
-    if not {"labels", "clean"} <= set(record.arrays):
+    labels, clean = record.labels("labels"), record.labels("clean")
+    if labels is None or clean is None:
         raise Missing("The records do not say which labels are wrong, so their weights are not compared.")
-    right = np.asarray(record.arrays["labels"] == record.arrays["clean"])
+    right = np.asarray(labels == clean)
     if right.all() or not right.any():
         raise Missing(f"All given labels are {'right' if right.all() else 'wrong'}, so there is nothing to compare.")
     return right

@@ -150,5 +150,6 @@ def _moments(values: np.ndarray) -> tuple[float, float, int, float]:
     n = len(values)
     if n < 2:
         return (float(values[0]) if n else math.nan), math.nan, n, math.nan
-    std = float(values.std(ddof=1))
-    return float(values.mean()), std, n, t_quantile(n - 1) * std / math.sqrt(n)
+    with np.errstate(all="ignore"):  # of a damaged record
+        std = float(values.std(ddof=1))
+        return float(values.mean()), std, n, t_quantile(n - 1) * std / math.sqrt(n)

@@ -29,6 +29,7 @@ __all__ = [
     "weights",
 ]
 
+LARGEST = 1e12  # of a scalar; beyond it sums would overflow, and no run has it
 TOLERANCE = 1e-5  # between the recorded rho and the one that alpha and the easiness imply
 
 
@@ -80,7 +81,9 @@ def strength(record: Record, q: float | None = None) -> float:
     q = record.meta.get("q") if q is None else q
     if q is None:
         clearest = int(np.argmax(np.abs(logit)))
-        q = float(logit[clearest] / alpha[clearest]) if alpha[clearest] else math.inf
+        # By Python's division: an alpha that is nearly zero makes it infinite without a warning.
+        q = float(logit[clearest]) / float(alpha[clearest]) if alpha[clearest] else math.inf
+    q = _number(q)
     if not q >= 2 - 1e-6:
         raise RecordError(f"the theorems need q >= 2, got q = {q:g}")
     if not np.allclose(alpha, logit / q, rtol=1e-6, atol=1e-9):
@@ -104,7 +107,9 @@ def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarr
         >>> cumulative_performance(record)
         array([ 0.5,  0.5,  0.5, -0.5])
     """
-    epoch, performance = _epoch(record, epoch), np.zeros(record.n)
+    epoch = _epoch(record, epoch)
+    if not epoch:
+        return np.zeros(record.n)
     for _, performance in islice(trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
         pass
     return performance
@@ -186,7 +191,7 @@ def phase_performance(record: Record, phase: Phase) -> np.ndarray:
     """
     refuse_phase(record, phase)
     # Summed over the phase alone: the difference of two long sums would lose digits.
-    alpha, performance = scalars(record, "alpha")[phase.start : phase.last], np.zeros(record.n)
+    alpha, performance = scalars(record, "alpha")[phase.start : phase.last], np.zeros(record.history("easy").shape[1])
     for value, (easy, _) in zip(alpha, islice(trajectory(record), phase.start, phase.last), strict=True):
         performance += np.where(easy, value, -value)
     if not alpha.sum() > 0:
@@ -198,8 +203,8 @@ def scalars(record: Record, name: str) -> np.ndarray:
     """(K,) one scalar over the epochs; a record without it, or without epochs, is refused."""
     if not record.epochs:
         raise RecordError("this record holds no epoch yet")
-    values = record.column(name).astype(np.float64)
-    wrong = ~np.isfinite(values)
+    values = record.column(name)
+    wrong = ~(np.abs(values) <= LARGEST)
     if name != "alpha":
         wrong |= (values <= 0) | ((values >= 1) & (name == "rho"))
     if wrong.any():
@@ -214,10 +219,11 @@ def scalars(record: Record, name: str) -> np.ndarray:
 def trajectory(record: Record) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Which samples are easy and g_k, (N,) each, for k = 1, 2, ...; refuses a record that is not of E-weighting."""
     alpha, rho = scalars(record, "alpha"), scalars(record, "rho")
+    history = record.history("easy")  # first: a damaged record may claim any number of rows
     performance = np.zeros(record.n)
-    for number, easy in enumerate(record.history("easy")):
+    for number, easy in enumerate(history):
         hard = np.clip(softmax(-performance)[~easy].sum(), RHO_CLIP, 1 - RHO_CLIP)
-        if abs(hard - rho[number]) > TOLERANCE:
+        if not abs(hard - rho[number]) <= TOLERANCE:
             raise RecordError(
                 f"epoch {number + 1} of this record has rho = {rho[number]:.6f}, and the alpha and easiness in it give "
                 f"{hard:.6f}. The theory is that of E-weighting over losses measured at the start of each epoch "
@@ -244,6 +250,13 @@ def refuse_phase(record: Record, phase: Phase) -> None:
     rho = scalars(record, "rho")[max(phase.start, 0) : phase.last]
     if phase.start < 0 or phase.length < 1 or len(rho) != phase.length or (rho >= 0.5).any():
         raise ValueError(f"{phase} is no convergence phase of this record; see convergence_phases(record)")
+
+
+def _number(q: object) -> float:
+    try:
+        return float(q)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RecordError(f"q must be a number of at least 2, got {q!r:.40}") from error
 
 
 def softmax(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..record import Record
+from ..record import Record, RecordError
 from .quantities import (
     Phase,
     alpha_before,
@@ -253,6 +253,17 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         >>> values["retentive"], values["theorem_2"]["failure"], values["phases"], values["positive_phase"]
         (0.75, 0.25, [[1, 1]], None)
     """
+    _refuse_theta(theta)
+    try:
+        with np.errstate(all="ignore"):  # of a damaged record; what is not finite is None
+            return _summary(record, theta, q)
+    except RecordError:
+        raise
+    except ValueError as error:
+        raise RecordError(f"this record is not of a run of APW: {error}") from error
+
+
+def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
     second, positive = effectiveness(record, q), positive_phases(record)
     return {
         "epochs": len(record.epochs),

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from torchcurriculum import Arrays, Record
 from .contract.problem import N, data, differences
 from .contract.table import TABLE
 from .distributed import elastic
-from .distributed.launch import start
+from .distributed.launch import DEADLINE, start
 from .distributed.problem import CASES, EPOCHS, Noisy, Training
 from .distributed.ranks import BIG, BIG_BATCH, EARLY, EARLY_BIRD, RESUMED, STOP, everything, leave, row_run
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS"),
+    pytest.mark.timeout(600),  # the first test waits for all ranks
+]
 ROOT = Path(__file__).parent.parent
 TOLERANCE = 1e-12
 Outcome = tuple[dict[str, torch.Tensor], list[dict[str, Any]]]
@@ -32,8 +36,30 @@ Outcome = tuple[dict[str, torch.Tensor], list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the ranks left; of several processes that run tests, the first has the ranks started, the others wait."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    base = tmp_path_factory.getbasetemp()
+    path = base.parent / f"ranks-{session}" if session else base / "ranks"
+    try:
+        path.mkdir()
+    except FileExistsError:
+        end = time.monotonic() + 2 * DEADLINE
+        while not (path / "ended").exists() and time.monotonic() < end:
+            time.sleep(0.2)
+        assert (path / "ended").read_text() == "well", "the ranks failed; the process that started them says why"
+        return path
+    ended = "badly"
+    try:
+        let_ranks_train(path)
+        ended = "well"
+    finally:
+        (path / "ended.part").write_text(ended)
+        (path / "ended.part").rename(path / "ended")
+    return path
+
+
+def let_ranks_train(path: Path) -> None:
     """One process leaves its states, then three ranks go on with them, then two with those of three."""
-    path = tmp_path_factory.mktemp("ranks")
     (path / "undisturbed").mkdir()
     for number, case in enumerate(RESUMED):
         leave(Training(case).train(stop_after=STOP), path / f"state{number}-1.pt", 0)
@@ -42,7 +68,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             leave(row_run(number).train(epochs=2, stop_after=EARLY), path / f"row{number}-1.pt", 0)
     start(everything, 3, path, 1)
     start(everything, 2, path, 3)
-    return path
 
 
 def loaded(folder: Path, name: str, world: int) -> list[Outcome]:
@@ -229,7 +254,8 @@ def test_torchrun_restarts_from_the_last_state_when_ranks_are_killed(folder: Pat
     try:
         errors = process.communicate(timeout=200)[1]
     finally:
-        process.kill()
+        process.terminate()  # torchrun then ends its ranks
+        process.wait(timeout=30)
     assert process.returncode == 0, errors
     assert (tmp_path / "starts.txt").read_text().split() == ["0", "0", "8", "16"]
     undisturbed = folder / "undisturbed"

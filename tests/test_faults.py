@@ -288,13 +288,13 @@ def commands(root: Path, draw: random.Random, kills: int = 4) -> list[dict[str, 
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    root = tmp_path_factory.mktemp("faults")
-    arguments = [sys.executable, __file__, str(root), str(KILLS), str(SEED)]
-    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # an accelerator does not survive a fork
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=280, env=hidden)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return root, json.loads(done.stdout)
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the undisturbed command leaves."""
+    out = tmp_path_factory.mktemp("faults") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        assert command_line([*COMMAND, str(out)]) == 0
+    return out
 
 
 def same_record(a: Path, b: Path) -> None:
@@ -308,42 +308,44 @@ def same_record(a: Path, b: Path) -> None:
         assert np.array_equal(one.history(name), two.history(name))
 
 
-def test_no_kill_changes_anything(killed: tuple[Path, list[dict[str, Any]]]) -> None:
-    root, done = killed
-    runs = [run for run in done if run["kind"] != "command"]
-    expected = (root / "undisturbed" / "final.safetensors").read_bytes()
+def test_no_kill_changes_anything(tmp_path: Path) -> None:
+    """One test, so that one worker runs the campaign."""
+    arguments = [sys.executable, __file__, str(tmp_path), str(KILLS), str(SEED)]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # an accelerator does not survive a fork
+    campaign = subprocess.run(arguments, capture_output=True, text=True, timeout=280, env=hidden)
+    assert campaign.returncode == 0, campaign.stderr[-3000:]
+    runs = json.loads(campaign.stdout)
     for run in runs:
-        log = (root / f"{run['run']}.log").read_text()
+        log = (tmp_path / f"{run['run']}.log").read_text()
         assert run["resumed"] == 0, (run, log[-3000:])
         assert "the state before it is taken" not in log, "a kill must not leave a damaged state under its own name"
-        assert (root / run["run"] / "final.safetensors").read_bytes() == expected, run
-        same_record(root / "undisturbed" / "record", root / run["run"] / "record")
+        check = check_command if run["kind"] == "command" else check_training
+        check(tmp_path, tmp_path / run["run"])
     kinds = Counter(run["kind"] for run in runs)
-    assert kinds == Counter([*(PLAN[number % len(PLAN)] for number in range(KILLS)), "often"])
+    assert kinds == Counter([*(PLAN[number % len(PLAN)] for number in range(KILLS)), "often", *["command"] * 4])
     assert next(run["kills"] for run in runs if run["kind"] == "often") >= 3
+    # The last of the commands was killed in the last quarter of its work.
+    assert "is finished and not trained again" in (tmp_path / f"{runs[-1]['run']}.log").read_text()
 
 
-def test_a_killed_command_goes_on_and_finished_runs_are_kept(killed: tuple[Path, list[dict[str, Any]]]) -> None:
-    root, done = killed
-    whole = root / "commands" / "undisturbed" / "out"
-    runs = [run for run in done if run["kind"] == "command"]
-    assert len(runs) == 4
-    for run in runs:
-        log = root / f"{run['run']}.log"
-        assert run["resumed"] == 0, (run, log.read_text()[-3000:])
-        out = root / run["run"] / "out"
-        for method in ("vanilla", "s-apw-e"):
-            same_record(whole / method / "seed-0", out / method / "seed-0")
-            assert not (out / method / "seed-0" / "states").exists()
-        assert (out / "summary.json").read_bytes() == (whole / "summary.json").read_bytes()
-        assert "Warning" not in log.read_text()
-    assert "is finished and not trained again" in (root / f"{runs[-1]['run']}.log").read_text()
+def check_training(root: Path, folder: Path) -> None:
+    whole = root / "undisturbed"
+    assert (folder / "final.safetensors").read_bytes() == (whole / "final.safetensors").read_bytes(), folder
+    same_record(whole / "record", folder / "record")
+
+
+def check_command(root: Path, folder: Path) -> None:
+    out, whole = folder / "out", root / "commands" / "undisturbed" / "out"
+    for method in ("vanilla", "s-apw-e"):
+        same_record(whole / method / "seed-0", out / method / "seed-0")
+        assert not (out / method / "seed-0" / "states").exists()
+    assert (out / "summary.json").read_bytes() == (whole / "summary.json").read_bytes()
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_a_told_command_saves_and_goes_on(
     which: signal.Signals,
-    killed: tuple[Path, list[dict[str, Any]]],
+    whole: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -368,9 +370,9 @@ def test_a_told_command_saves_and_goes_on(
         assert "its state is saved. To go on, give the same command again:" in message
         assert f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --out {out}" in message
     assert command_line(arguments) == 0
-    root, trained = killed[0], calls["loss"]
+    trained = calls["loss"]
     for method in ("vanilla", "s-apw-e"):
-        same_record(root / "commands" / "undisturbed" / "out" / method / "seed-0", out / method / "seed-0")
+        same_record(whole / method / "seed-0", out / method / "seed-0")
         calls["steps"] += int(Record.load(out / method / "seed-0").column("steps").sum())
     assert trained == calls["steps"], "no step is taken twice"
     assert command_line(arguments) == 0
@@ -397,20 +399,19 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
     assert again.arrays["predicted"].any()
 
 
-def test_a_folder_with_other_settings_is_refused_by_field(
-    killed: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = killed[0] / "commands" / "undisturbed" / "out"
+def test_a_folder_with_other_settings_is_refused_by_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    recipe = RECIPES["digits"]().with_(epochs=3).as_dict()
+    (out / "recipe.json").write_text(json.dumps(recipe))
     assert command_line(["run", "digits", "--epochs", "4", "--out", str(out)]) == 2
     assert "holds runs of 'digits' with other settings: epochs 3 there and 4 here" in capsys.readouterr().err
-    recipe = json.loads((out / "recipe.json").read_text())
     (out / "recipe.json").write_text(json.dumps({**recipe, "lr": 0.5, "threshold": "auto"}))
     assert command_line([*COMMAND, str(out)]) == 2
     assert "lr 0.5 there and 0.05 here, threshold 'auto' there and 'paper' here" in capsys.readouterr().err
     (out / "recipe.json").write_text('{"name": "digi')
     assert command_line([*COMMAND, str(out)]) == 2
     assert "recipe.json is damaged" in capsys.readouterr().err
-    (out / "recipe.json").write_text(json.dumps(recipe))
 
 
 if __name__ == "__main__":

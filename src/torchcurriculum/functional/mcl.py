@@ -33,9 +33,12 @@ def subset_schedule(
         >>> subset_schedule(2, 100, start=0.2, growth=0.5, strength=1.0, decay=0.1)   # 20 * 1.5 * 1.5, 0.9 * 0.9
         (45, 0.81)
     """
-    size = start * n * (1 + growth) ** episode
+    try:
+        size = min(float(n), start * n * (1 + growth) ** episode)
+    except OverflowError:  # many episodes of a large growth
+        size = float(n)
     # The small number keeps 0.1 * 30 = 3.0000000000000004 from being 4.
-    return max(1, min(n, math.ceil(size - 1e-9))), round(strength * (1 - decay) ** episode, 12)
+    return max(1, math.ceil(size - 1e-9)), round(strength * (1 - decay) ** episode, 12)
 
 
 def marginal_gains(losses: Tensor, groups: Tensor, strength: float) -> Tensor:

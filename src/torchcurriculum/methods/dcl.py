@@ -18,6 +18,7 @@ from .registry import register
 __all__ = ["DCL"]
 
 BOUND = 20.0  # the authors keep temperatures between 1/20 and 20
+LARGEST = 1e6  # of a knob; scaled logits and the steps of the temperatures must stay finite
 
 
 class DCL(Method):
@@ -76,12 +77,13 @@ class DCL(Method):
         super().__init__()
         _refuse_bad_knobs(n, classes, samples, momentum)
         for name, value in {"init": init, "init_class": init_class}.items():
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} is a temperature and must be positive and finite, got {value!r}")
+            if not 1 / LARGEST <= value <= LARGEST:
+                words = f"{name} is a temperature and must be positive and finite"
+                raise ValueError(f"{words} ({1 / LARGEST:g} to {LARGEST:g}), got {value!r}")
         rates = {"lr": lr, "lr_class": lr_class, "weight_decay": weight_decay, "weight_decay_class": weight_decay_class}
         for name, value in rates.items():
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+            if not 0 <= value <= LARGEST:
+                raise ValueError(f"{name} must be at least 0 and at most {LARGEST:g}, got {value!r}")
         self.n, self.classes, self.samples, self.momentum = n, classes, samples, momentum
         self.lr, self.lr_class = lr, lr_class
         self.weight_decay, self.weight_decay_class = weight_decay, weight_decay_class

@@ -137,9 +137,10 @@ def _refuse_bad_knobs(
         raise ValueError(f"warmup must be at least 0 and interval at least 1 epoch, got {warmup!r} and {interval!r}")
     if not 0 < start <= 1:
         raise ValueError(f"start is the first subset's share of the rows, in (0, 1], got {start!r}")
-    if not (growth >= 0 and strength >= 0 and 0 <= decay <= 1):
+    if not (0 <= growth < math.inf and 0 <= strength < math.inf and 0 <= decay <= 1):
         raise ValueError(
-            f"growth and strength must be at least 0 and decay in [0, 1], got {growth!r}, {strength!r} and {decay!r}"
+            "growth and strength must be at least 0 and finite, and decay in [0, 1], got "
+            f"{growth!r}, {strength!r} and {decay!r}"
         )
     if clusters is not None and not 1 <= clusters <= n:
         raise ValueError(f"clusters must lie between 1 and the {n} rows, got {clusters!r}")

@@ -81,6 +81,7 @@ class GraphedStep:
         """What must be the same for a captured step to be this batch's; None if it must run as it is."""
         method = self.curriculum.method.graph_key()
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
+        whole = whole and len(batch.index) == self.curriculum.batch_size
         right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
         if method is None or not whole or not right:
             return None
@@ -96,7 +97,10 @@ class GraphedStep:
         return loss
 
     def _step(self, batch: Batch) -> Tensor:
-        return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
+        whole = len(batch.index) == self.curriculum.batch_size
+        # A compiled model would be compiled again for the few rows at the end of an epoch.
+        model = self.model if whole else getattr(self.model, "_orig_mod", self.model)
+        return self._run(lambda: self.curriculum.viewed_loss(model, batch))
 
     def _run(self, compute: Callable[[], Tensor]) -> Tensor:
         with self._autocast():

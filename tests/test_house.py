@@ -28,17 +28,19 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "distributed": set(),
     "record": set(),
+    "sinks": set(),
     "tree": set(),
     "checkpoint": {"tree"},
     "methods": {"core", "functional"},
     "thresholds": {"core", "functional"},
+    "losses": {"core"},
     "data": {"core"},
     "models": set(),
     "curriculum": {"core", "data", "distributed", "record"},
     "theory": {"record", "functional"},
     "audit": {"record", "theory"},
     "report": {"record", "theory", "audit"},
-    "integrations": {"curriculum", "core"},
+    "integrations": {"curriculum", "core", "data", "losses", "methods", "record"},
 }
 FREE = {"recipes", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}

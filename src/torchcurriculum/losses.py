@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .core import Batch, Epoch, Method, Step, check_index, check_losses, ranks, total
 
-__all__ = ["PerSample", "Weighted", "per_sample", "weighted"]
+__all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)  # those whose mean divides by the sum of the targets' class weights
 
@@ -25,15 +25,7 @@ class PerSample(nn.Module):
 
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
-        reduction = getattr(criterion, "reduction", None)
-        if not isinstance(criterion, nn.Module) or reduction not in ("none", "mean", "sum", "batchmean"):
-            raise TypeError(
-                f"{_name(criterion)} is no loss module with a reduction such as nn.CrossEntropyLoss(); pass a function "
-                "of your own, loss_fn(outputs, y) -> (B,), where one is asked for"
-            )
-        if isinstance(criterion, nn.CTCLoss):
-            raise TypeError("CTCLoss takes lengths beside its targets; write loss_fn(outputs, y) -> (B,) around it")
-        self.reduction = reduction
+        self.reduction = reduction_of(criterion)
         self.criterion = copy.deepcopy(criterion)
         self.criterion.reduction = "none"  # type: ignore[assignment]
 
@@ -44,41 +36,69 @@ class PerSample(nn.Module):
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and what each counts in the criterion's own mean; None if all count one."""
         losses = self.criterion(outputs, y)
-        self._refuse_other_shapes(losses, outputs, y)
-        share = self._share(losses, y)
-        if losses.ndim == 1:
-            return losses, share
-        losses, counted = losses.flatten(1), None if share is None else share.flatten(1)
-        if self.reduction in ("sum", "batchmean"):
-            return losses.sum(1), None
-        if counted is None:
-            return losses.mean(1), None
-        places = (counted > 0).sum(1).clamp_min(1)  # a sample whose positions are all ignored has a loss of zero
-        return losses.sum(1) / places, counted.sum(1) / places
+        _refuse_other_shapes(self.criterion, losses, outputs, y)
+        return fold(losses, y, self.criterion, self.reduction)
 
-    def _share(self, losses: Tensor, y: Tensor) -> Tensor | None:
-        """What each position counts: its target's class weight, nothing if it is ignored."""
-        if self.reduction in ("sum", "batchmean"):
-            return None
-        ignored, weight = getattr(self.criterion, "ignore_index", None), None
-        if isinstance(self.criterion, CLASSES):
-            weight = self.criterion.weight
-        if y.shape != losses.shape or y.is_floating_point() or (ignored is None and weight is None):
-            return None
-        share = torch.ones_like(losses) if ignored is None else (y != ignored).to(losses.dtype)
-        if weight is not None:
-            share = share * weight[torch.where(share > 0, y, 0)]
-        return share.detach()
 
-    def _refuse_other_shapes(self, losses: Any, outputs: Tensor, y: Tensor) -> None:
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else None
-        known = (tuple(outputs.shape[:1]), tuple(outputs.shape), tuple(y.shape))
-        if not shape or shape[0] != len(outputs) or shape not in known:
-            words = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
-            raise ValueError(
-                f"{_name(self.criterion)} made losses of shape {shape} of {words}; there must be one loss for each of "
-                f"{len(outputs)} samples, or one for each target"
-            )
+def reduction_of(criterion: nn.Module) -> str:
+    """The criterion's reduction; one that has none, or that is more than a mean or a sum, is refused."""
+    reduction = getattr(criterion, "reduction", None)
+    if not isinstance(criterion, nn.Module) or reduction not in ("none", "mean", "sum", "batchmean"):
+        raise TypeError(
+            f"{_name(criterion)} is no loss module with a reduction such as nn.CrossEntropyLoss(); where a loss_fn is "
+            "asked for, you may pass a function of your own, (outputs, y) -> (B,)"
+        )
+    if isinstance(criterion, nn.CTCLoss):
+        raise TypeError("CTCLoss takes lengths beside its targets; write loss_fn(outputs, y) -> (B,) around it")
+    return reduction
+
+
+def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
+    """One loss per sample from one per position, as ``per_sample`` says.
+
+    Args:
+        losses: (B, ...) what the criterion gives without its reduction.
+        y: Targets.
+        criterion: Says the class weights and which targets are ignored.
+        reduction: The criterion's own.
+
+    Returns:
+        (B,) losses, and what each counts in the criterion's own mean; None if all count one.
+    """
+    if reduction in ("sum", "batchmean"):
+        return losses.flatten(1).sum(1) if losses.ndim > 1 else losses, None
+    share = _share(losses, y, criterion)
+    if losses.ndim == 1:
+        return losses, share
+    losses = losses.flatten(1)
+    if share is None:
+        return losses.mean(1), None
+    share = share.flatten(1)
+    places = (share > 0).sum(1).clamp_min(1)  # a sample whose positions are all ignored has a loss of zero
+    return losses.sum(1) / places, share.sum(1) / places
+
+
+def _share(losses: Tensor, y: Tensor, criterion: nn.Module) -> Tensor | None:
+    """What each position counts: its target's class weight, nothing if it is ignored."""
+    ignored = getattr(criterion, "ignore_index", None)
+    weight = criterion.weight if isinstance(criterion, CLASSES) else None
+    if y.shape != losses.shape or y.is_floating_point() or (ignored is None and weight is None):
+        return None
+    share = torch.ones_like(losses) if ignored is None else (y != ignored).to(losses.dtype)
+    if weight is not None:
+        share = share * weight[torch.where(share > 0, y, 0)]
+    return share.detach()
+
+
+def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: Tensor) -> None:
+    shape = tuple(losses.shape) if isinstance(losses, Tensor) else None
+    known = (tuple(outputs.shape[:1]), tuple(outputs.shape), tuple(y.shape))
+    if not shape or shape[0] != len(outputs) or shape not in known:
+        words = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
+        raise ValueError(
+            f"{_name(criterion)} made losses of shape {shape} of {words}; there must be one loss for each of "
+            f"{len(outputs)} samples, or one for each target"
+        )
 
 
 def per_sample(criterion: nn.Module) -> PerSample:

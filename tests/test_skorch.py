@@ -102,6 +102,9 @@ def test_grid_search_pipeline_and_clone() -> None:
     pipeline = make_pipeline(FunctionTransformer(np.sqrt), clone(net)).fit(X, y)
     assert pipeline.score(X, y) > 0.3
     assert clone(net).get_params()["method"] == "apw-e"
+    net.fit(X, y).set_params(method="apw-i", method__q=7)
+    again = clone(net).fit(X, y)
+    assert (again.curriculum_.method.q, again.curriculum_.method.weighting) == (7, "I")
 
 
 @pytest.mark.parametrize("method", ["vanilla", "s-apw-e", "m-apw-e", "mixup", "superloss", "mw-net"])

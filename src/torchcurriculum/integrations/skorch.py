@@ -78,6 +78,12 @@ class CurriculumNet(NeuralNetClassifier):
         self.forward_params_: dict[str, Any] = {}
         return super().initialize()
 
+    def set_params(self, **kwargs: Any) -> CurriculumNet:
+        """skorch's own; another method, or options of it, count from the next ``fit`` on."""
+        for name in [name for name in kwargs if name.split("__")[0] == "method"]:
+            setattr(self, name, kwargs.pop(name))
+        return super().set_params(**kwargs)
+
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         """For training, batches of the curriculum; else skorch's own."""
         if not training:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchcurriculum import APW, Arrays, Curriculum, Mixup, Vanilla, audit, indexed, methods, quantile
 from torchcurriculum.losses import per_sample, weighted
+
+from .distributed import criterion as criterion_ranks
+from .distributed.launch import start
 
 CLASS_WEIGHTS = torch.tensor([1.0, 4.0, 0.5])
 
@@ -111,6 +117,24 @@ def _step(losses: Tensor) -> Any:
     from torchcurriculum import Batch, Step
 
     return Step(nn.Identity(), Batch(None, None, torch.arange(len(losses))), None, losses)
+
+
+class Scaled(nn.MSELoss):
+    """A criterion that learns, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return super().forward(outputs * self.scale, y)
+
+
+def test_parameters_of_a_criterion_are_shared() -> None:
+    criterion = Scaled()
+    weighted(criterion, APW(3, q=5))(torch.ones(3), torch.zeros(3), torch.arange(3)).backward()
+    assert criterion.scale.grad.item() == pytest.approx(4.0)
+    assert criterion(torch.ones(3), torch.zeros(3)).shape == ()
 
 
 def test_tokens_are_averaged_without_the_ignored_ones() -> None:
@@ -272,3 +296,14 @@ def test_a_quantile_resumes_bit_equal() -> None:
     assert torch.equal(whole.method.weights, again.method.weights)
     assert torch.equal(whole.method.threshold, again.method.threshold)
     assert all(map(torch.equal, model.parameters(), part.parameters()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS")
+def test_two_ranks_and_one_process_agree(tmp_path: Path) -> None:
+    start(criterion_ranks.both, 2, tmp_path)
+    for name, work in {"reduced": criterion_ranks.reduced, "regression": criterion_ranks.regression}.items():
+        alone = work()
+        for rank in range(2):
+            found = load_file(tmp_path / f"{name}-{rank}.safetensors")
+            for part, value in alone.items():
+                torch.testing.assert_close(found[part], value, rtol=0, atol=1e-12)

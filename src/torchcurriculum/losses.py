@@ -20,13 +20,13 @@ class PerSample(nn.Module):
     """A criterion that gives one loss for each sample, shape (B,): what ``per_sample`` makes.
 
     Args:
-        criterion: A loss module with a ``reduction``. It is copied and stays as it is.
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
     """
 
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
         self.reduction = reduction_of(criterion)
-        self.criterion = copy.deepcopy(criterion)
+        self.criterion = copy.copy(criterion)  # another reduction, the same parameters and class weights
         self.criterion.reduction = "none"  # type: ignore[assignment]
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -35,6 +35,7 @@ class PerSample(nn.Module):
 
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and what each counts in the criterion's own mean; None if all count one."""
+        _follow(self.criterion, outputs.device)
         losses = self.criterion(outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)
         return fold(losses, y, self.criterion, self.reduction)
@@ -110,7 +111,7 @@ def per_sample(criterion: nn.Module) -> PerSample:
     alone; the reduced loss of PyTorch divides by the batch's sum of them, and only ``weighted`` can do that.
 
     Args:
-        criterion: A loss module with a ``reduction``. It is copied and stays as it is.
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
 
     Returns:
         A module ``(outputs, y) -> (B,)``.
@@ -131,7 +132,7 @@ class Weighted(nn.Module):
     The method and the losses last seen are part of its ``state_dict``.
 
     Args:
-        criterion: A loss module with a ``reduction``. It is copied and stays as it is.
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
         method: A method that weighs samples.
         n: Rows of the training set, for a method that does not know them.
     """
@@ -179,6 +180,7 @@ class Weighted(nn.Module):
             y: Targets.
             index: (B,) rows of the training set, as ``indexed(loader)`` says them.
         """
+        _follow(self, outputs.device)
         losses, share = self.losses.measure(outputs, y)
         check_index(index, self.n, len(losses))
         index = index.to(losses.device)
@@ -190,8 +192,6 @@ class Weighted(nn.Module):
         if share is not None:
             kept = total((weights * share).sum())
             loss = loss * torch.where(kept > 0, total(weights.sum()) / kept, 0.0).to(loss.dtype)
-        if self.last.device != losses.device:
-            self.to(losses.device)
         self.last[index] = losses.detach().to(self.last.dtype)
         self.seen.index_fill_(0, index, True)
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
@@ -213,7 +213,7 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weig
     one target or as many as the others. ``advance()`` begins an epoch with the losses seen in the last one.
 
     Args:
-        criterion: A loss module with a ``reduction``. It is copied and stays as it is.
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
         method: A method that weighs samples: APW, SuperLoss, ... One that chooses rows or changes what the model sees
             needs a ``Curriculum``.
         n: Rows of the training set, for a method that does not know them.
@@ -234,6 +234,11 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weig
         tensor(1.1269)
     """
     return Weighted(criterion, method, n)
+
+
+def _follow(module: nn.Module, device: torch.device) -> None:
+    if any(buffer.device != device for buffer in module.buffers()):
+        module.to(device)
 
 
 def _name(criterion: Any) -> str:

@@ -58,6 +58,14 @@ def test_csv(tmp_path: Path) -> None:
     assert [line["rho"] for line in lines(path)] == ["0.5"]
 
 
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"epoch\nsecond\n", b"epoch\n\xff\n", b"epoch,a\n,2\n"])
+def test_a_file_that_is_no_table_of_epochs_is_left_alone(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"notes\.csv is there and is no table of epochs"):
+        CSV(tmp_path / "notes.csv")
+    assert (tmp_path / "notes.csv").read_bytes() == content
+
+
 def test_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import numbers
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,8 +60,11 @@ class CSV:
         self.path = Path(path)
         self.rows: dict[int, dict[str, Any]] = {}
         if self.path.exists():
-            with open(self.path, newline="", encoding="utf-8") as file:
-                self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
+            try:
+                with open(self.path, newline="", encoding="utf-8") as file:
+                    self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
+            except (KeyError, TypeError, ValueError, csv.Error) as error:
+                raise ValueError(f"{self.path} is there and is no table of epochs ({error!r}); move it away") from error
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Adds what the row says to its epoch's line, and forgets lines of later epochs."""
@@ -151,10 +155,12 @@ class MLflow:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Numbers as metrics at the step of their epoch, words as tags."""
-        for name, value in scalars(row).items():
-            self.client.log_metric(self.run_id, name, value, step=row["epoch"])
-        for name, word in texts(row).items():
-            self.client.set_tag(self.run_id, name, word)
+        from mlflow.entities import Metric, RunTag
+
+        now, step = int(1000 * time.time()), row["epoch"]
+        metrics = [Metric(name, value, now, step) for name, value in scalars(row).items()]
+        tags = [RunTag(name, word) for name, word in texts(row).items()]
+        self.client.log_batch(self.run_id, metrics, tags=tags)  # one message, should it be to a server
 
     def close(self) -> None:
         """Ends the run."""

@@ -174,4 +174,4 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
 
 def _accelerators(device: str) -> list[torch.device]:
     place = torch.device(device)
-    return [] if place.type == "cpu" else [place]
+    return [place] if place.type == "cuda" else []

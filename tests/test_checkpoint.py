@@ -276,7 +276,7 @@ def test_nothing_written_is_a_pickle(tmp_path: Path) -> None:
         with pytest.raises(ValueError):
             list(pickletools.genops(data))
     code = (
-        "import sys, pickle; pickle.load = pickle.loads = pickle.Unpickler = None; import torch, torchcurriculum as t;"
+        "import sys, pickle, torch, torchcurriculum as t; pickle.load = pickle.loads = pickle.Unpickler = None;"
         "torch.load = None; x = {}; print(t.Checkpoint(sys.argv[1]).load(extra=x), len(x['a'][1]))"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=120)

@@ -6,6 +6,7 @@ from .checkpoint import Checkpoint, GracefulStop
 from .core import Batch, Epoch, Method, Step
 from .curriculum import Curriculum
 from .data import Arrays, flip_labels, indexed
+from .graphs import GraphedStep
 from .methods import APW, Mixed, Mixup, Sampled, Vanilla
 from .record import Record
 from .thresholds import ParameterDissimilarity, error_threshold, estimate_noise_rate, quantile
@@ -20,6 +21,7 @@ __all__ = [
     "Curriculum",
     "Epoch",
     "GracefulStop",
+    "GraphedStep",
     "Method",
     "Mixed",
     "Mixup",

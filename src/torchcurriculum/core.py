@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -176,13 +176,14 @@ class Task:
     def losses(self, model: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
         """Outputs of the model and the (B,) losses, with gradients; of a mixed batch, the mixture of its two losses."""
         logits = self.forward(model, batch.x)
-        losses = self._check(self.loss_fn(logits, batch.y), batch)
+        losses = self.check(self.loss_fn(logits, batch.y), batch)
         if batch.pair is not None:
             share = batch.pair.share.to(losses.dtype)
-            losses = share * losses + (1 - share) * self._check(self.loss_fn(logits, batch.pair.y), batch)
+            losses = share * losses + (1 - share) * self.check(self.loss_fn(logits, batch.pair.y), batch)
         return logits, losses
 
-    def _check(self, losses: Any, batch: Batch) -> Tensor:
+    def check(self, losses: Any, batch: Batch) -> Tensor:
+        """``losses`` if there is one for each row of ``batch``; an error that says what to do if not."""
         size = len(batch.index)
         if not isinstance(losses, Tensor) or losses.shape != (size,):
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
@@ -357,11 +358,13 @@ class Method(nn.Module):
 
     Attributes:
         weighs_by_loss: Whether ``weigh`` looks at the losses of the batch (wrappers then pay for them).
+        views: Whether ``view`` changes the batch.
         view_exchanges: Whether ``view`` makes ranks exchange something. Then a rank without rows in a batch is asked,
             too, with no rows, or the others would wait for it.
     """
 
     weighs_by_loss: bool = True
+    views: bool = False
     view_exchanges: bool = False
 
     def plan(self, epoch: Epoch) -> Tensor | None:
@@ -383,6 +386,14 @@ class Method(nn.Module):
     def plan_whole(self, epoch: Epoch) -> Tensor | None:
         """``plan`` for a wrapper that samples from ``weights``: every row's weight must be current afterwards."""
         return self.plan(epoch)
+
+    def graph_key(self) -> Hashable | None:
+        """Names the kernels that ``loss`` runs: while it stays the same, a captured step (CUDA graph) may be replayed.
+
+        None, the default, says that a step must run as it is: it draws numbers, keeps something outside of buffers or
+        looks at values on the host.
+        """
+        return None
 
     def sync(self) -> None:
         """Makes the ranks agree on per-row state that a step wrote for its own rows only."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +14,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import IterableDataset
 
-from . import distributed
+from . import distributed, summary
 from .core import (
     Batch,
     Epoch,
@@ -31,17 +28,17 @@ from .core import (
     Task,
     check_losses,
     derive,
-    evaluating,
     total,
 )
-from .data.batches import Plan, to_device, unpack
+from .data.batches import to_device, unpack
+from .data.feed import Feed
 from .distributed import Spread
+from .measuring import Measurer, device_of
 from .record import Record
 
 __all__ = ["Curriculum"]
 
 STATE_FORMAT = 1
-QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def _per_sample_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -132,19 +129,15 @@ class Curriculum:
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows)
         self._device = torch.device("cpu")
-        self._unpack, self._workers = unpack, workers
-        self._loader_options: dict[str, Any] = {
-            "collate_fn": collate_fn,
-            "num_workers": workers,
-            "pin_memory": pin_memory,
-        }
-        self._measure_set = train_set if measure_set is None else measure_set
-        self._measure_batch_size = measure_batch_size
-        self._loaders: dict[str, tuple[DataLoader[Any], Plan]] = {}
+        self._unpack = unpack
+        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent=True)
+        measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
+        self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._last = Spread(torch.full((self.n,), math.inf))
         self.number, self.steps_done = 0, 0
         self._open = self._resumed = False
         self._rows: Tensor | None = None
+        self._ordered: list[Tensor] | None = None
         self._position, self._started = 0, 0.0
         self._measured: Spread | None = None
         self.record = self._make_record(record)
@@ -156,42 +149,121 @@ class Curriculum:
 
         After ``load_state_dict`` of a state taken inside an epoch, goes on with that epoch's next batch.
         """
-        if self._open and not self._resumed:
-            self._finish()  # the user left the epoch before its end
-        device = self._device = _device(model)
-        self._follow(device)
-        if not self._open:
-            self._begin(model)
-        self._resumed, self._started = False, time.perf_counter()
-        order = self._order()
-        for position, index, raw in self._loop(order, self.steps_done):
-            self._position = position
-            x, y = self._unpack(raw)
-            seed = derive(self.seed, self.number, position, distributed.rank())
-            yield Batch(to_device(x, device), to_device(y, device), index.to(device), task=self.task, seed=seed)
+        self.start(model)
+        mine = self.batches()
+        index = torch.cat(mine).to(self._device).split([len(rows) for rows in mine])  # one transfer for the epoch
+        fetched = [rows if len(rows) else self._padding() for rows in mine]
+        start = self.steps_done
+        for position, raw in enumerate(self._feed.read(fetched, self._seed("augment"), start), start):
+            yield self.batch(raw, index[position])
             self.steps_done = position + 1
-        self._finish()
+        self.finish()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar loss of a batch, ready for ``backward``; also notes the losses of its rows.
 
         A state taken after this call counts the batch as done.
         """
-        step = self._empty_step(model, batch) if not len(batch.index) else self._step(model, batch)
+        if not len(batch.index):
+            return self._loss(self._empty_step(model, batch))
+        return self.viewed_loss(model, self.method.view(model, batch))
+
+    def viewed_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """``loss`` of a batch that already looks as the method wants it: what a captured step repeats."""
+        return self._loss(self._step(model, batch))
+
+    def _loss(self, step: Step) -> Tensor:
         loss = self.method.loss(step)
         if self.measure == "running" or step.batch.pair is None:
             self._note(step)
-        self.steps_done = self._position + 1
+        self.count_step()
         return loss
 
+    def count_step(self) -> None:
+        """Counts the batch in hand as done; ``loss`` does so by itself, a replayed step cannot."""
+        self.steps_done = self._position + 1
+
+    # ------------------------------------------------------------------ for a trainer that has a loop of its own
+
+    def start(self, model: nn.Module) -> None:
+        """Begins an epoch, or goes on with the one that a loaded state was taken in: measures and plans."""
+        if self._open and not self._resumed:
+            self.finish()  # the user left the epoch before its end
+        self._device = device_of(model)
+        self._follow(self._device)
+        if not self._open:
+            self._begin(model)
+        self._resumed, self._started = False, time.perf_counter()
+
+    def batches(self) -> list[Tensor]:
+        """This rank's rows of every batch of the epoch; the first ``steps_done`` of them are done.
+
+        Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
+        then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
+        """
+        return [batch[distributed.rank() :: distributed.world_size()] for batch in self._order()]
+
+    def batch(self, raw: Any, index: Tensor | None = None) -> Batch:
+        """The next batch of the epoch on the model's device, ready for ``loss``.
+
+        Args:
+            raw: What a loader gave for the rows of this batch.
+            index: Its rows; None if batches come in the order of ``batches``.
+        """
+        x, y = self._unpack(raw)
+        seed = derive(self.seed, self.number, self.steps_done, distributed.rank())
+        self._position = self.steps_done
+        rows = self.batches()[self._position] if index is None else index
+        device = self._device
+        return Batch(to_device(x, device), to_device(y, device), rows.to(device), task=self.task, seed=seed)
+
+    def reduce(self, losses: Tensor, index: Tensor | None = None) -> Tensor:
+        """The weighted scalar of losses that the caller has computed; notes them as ``loss`` does.
+
+        Args:
+            losses: (B,) losses of the next batch, with gradients.
+            index: (B,) its rows; None if batches come in the order of ``batches``.
+
+        Raises:
+            TypeError: If the method looks at more than losses: it changes the batch, or wants the model's outputs.
+        """
+        name = type(self.method).__name__
+        words = f"{name} needs the model and the batch, not losses alone; use loss(model, batch(raw)) in the loop"
+        if any(getattr(part, "views", False) for part in self.method.modules()):
+            raise TypeError(words)
+        self._position = self.steps_done
+        rows = self.batches()[self._position] if index is None else index
+        rows = rows.to(losses.device)
+        losses = losses if len(rows) else losses[:0]
+        batch = Batch(None, None, rows, task=self.task, seed=derive(self.seed, self.number, self._position))
+        step = Step(None, batch, None, *self._checked(self.task.check(losses, batch), rows))  # type: ignore[arg-type]
+        try:
+            return self._loss(step)
+        except (AttributeError, TypeError) as error:
+            raise TypeError(words) from error
+
+    def finish(self) -> None:
+        """Ends the epoch: ranks agree, and a row is added to the record."""
+        self._open = False
+        self.method.sync()
+        self._settle()
+        if self.nan_strategy == "error" and int(total(self._last.here().isnan().sum())):
+            whole = self._last.whole()
+            check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
+        self._append_row()
+        self._ordered = None
+
+    # ------------------------------------------------------------------ a step
+
     def _step(self, model: nn.Module, batch: Batch) -> Step:
-        batch = self.method.view(model, batch)
         logits, losses = self.task.losses(model, batch)
-        valid = None
+        return Step(model, batch, logits, *self._checked(losses, batch.index))
+
+    def _checked(self, losses: Tensor, index: Tensor) -> tuple[Tensor, Tensor | None]:
         # On an accelerator a look at the losses would make every step wait; the end of the epoch looks for all.
         if losses.device.type == "cpu" or self.nan_strategy != "error":
-            losses, valid = check_losses(losses, batch.index, self.nan_strategy)
-        return Step(model, batch, logits, losses, valid)
+            return check_losses(losses, index, self.nan_strategy)
+        return losses, None
 
     def _empty_step(self, model: nn.Module, batch: Batch) -> Step:
         """For a rank without rows in this batch: a pass over padding, so that gradients are exchanged, of no rows."""
@@ -220,7 +292,7 @@ class Curriculum:
         self._measured = None
         rows = self.method.plan(self._epoch(model))
         self._rows = None if rows is None else self._check_rows(rows)
-        self.steps_done, self._position, self._open = 0, 0, True
+        self.steps_done, self._position, self._open, self._ordered = 0, 0, True, None
 
     def _check_rows(self, rows: Tensor) -> Tensor:
         rows = rows.detach().cpu().to(torch.int64).flatten()
@@ -232,6 +304,12 @@ class Curriculum:
         return rows
 
     def _order(self) -> list[Tensor]:
+        """The rows of the global batches of this epoch."""
+        if self._ordered is None:
+            self._ordered = self._new_order()
+        return self._ordered
+
+    def _new_order(self) -> list[Tensor]:
         rows = torch.arange(self.n) if self._rows is None else self._rows
         generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
         order = rows[torch.randperm(len(rows), generator=generator)]
@@ -243,22 +321,11 @@ class Curriculum:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
 
-    def _loop(self, order: list[Tensor], start: int) -> Iterator[tuple[int, Tensor, Any]]:
-        """Yields (position, this rank's rows, their batch); a rank without rows gets padding."""
-        world, rank = distributed.world_size(), distributed.rank()
-        mine = [batch[rank::world] for batch in order]
-        fetched = [rows if len(rows) else order[0][:2] for rows in mine]
-        for position, raw in enumerate(self._fetch("train", self.train_set, fetched[start:], start), start):
-            yield position, mine[position], raw
+    def _padding(self) -> Tensor:
+        return self._order()[0][:2]
 
-    def _finish(self) -> None:
-        self._open = False
-        self.method.sync()
-        self._settle()
-        if self.nan_strategy == "error" and int(total(self._last.here().isnan().sum())):
-            whole = self._last.whole()
-            check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
-        self._append_row()
+    def _seed(self, purpose: str) -> Callable[[int], int]:
+        return lambda position: derive(self.seed, self.number, position, distributed.rank(), purpose)
 
     def _settle(self) -> None:
         """Notes which rank has the newest loss of each row that this epoch has visited."""
@@ -272,7 +339,10 @@ class Curriculum:
     def _epoch(self, model: nn.Module) -> Epoch:
         def measured() -> Spread:
             if self._measured is None:  # kept, since the record shows what drove the epoch
-                self._measured = self._last.clone() if self.measure == "running" else self._losses(model)
+                running = self.measure == "running"
+                self._measured = (
+                    self._last.clone() if running else self._measurer.losses(model, seed, self.nan_strategy)
+                )
             return self._measured
 
         def losses() -> Tensor:
@@ -281,65 +351,15 @@ class Curriculum:
         def easy(threshold: Tensor) -> Tensor:
             return measured().at_most(threshold)
 
-        return Epoch(self.number, self.n, self._last.whole, losses, easy, self._pass, model, self.seed)
+        def measure(function: Callable[[nn.Module, Batch], Tensor], net: nn.Module) -> Tensor:
+            return self._measurer.all(function, net, seed)
 
-    def _losses(self, model: nn.Module) -> Spread:
-        rows = distributed.share(self.n)
-        losses = self._local_pass(lambda net, batch: self.task.losses(net, batch)[1], model)
-        losses, _ = check_losses(losses, torch.tensor(rows), self.nan_strategy)
-        values = losses.new_zeros(self.n)
-        values[rows.start : rows.stop] = losses
-        return Spread(values)
-
-    def _pass(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module) -> Tensor:
-        return distributed.gather_rows(self._local_pass(function, model), self.n)
-
-    def _local_pass(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module) -> Tensor:
-        """``function`` over this rank's rows, in order: no gradients, evaluation mode, nothing disturbed."""
-        net = getattr(model, "module", model)  # a wrapper for data parallelism would make ranks wait for each other
-        device = _device(model)
-        rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
-        parts: list[Tensor] = []
-        with torch.no_grad(), evaluating(net), _untouched_generators(), distributed.one_model(net):
-            size = self._measure_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
-            batches = list(rows.split(size)) if len(rows) else [torch.arange(min(2, self.n))]
-            for index, raw in zip(batches, self._fetch("measure", self._measure_set, batches, None), strict=True):
-                x, y = self._unpack(raw)
-                batch = Batch(to_device(x, device), to_device(y, device), index.to(device), task=self.task)
-                parts.append(function(net, batch).detach())
-        return torch.cat(parts)[: len(rows)]
-
-    def _fetch(self, name: str, data: Any, batches: list[Tensor], start: int | None) -> Iterator[Any]:
-        """Raw batches of the given rows: at once where the data can (``batch``), through a loader where not."""
-        places = range(start or 0, (start or 0) + len(batches))
-        purpose = "augment" if name == "train" else name
-        seeds = [derive(self.seed, self.number, place, distributed.rank(), purpose) for place in places]
-        if hasattr(data, "batch"):
-            device = data.x.device if isinstance(getattr(data, "x", None), Tensor) else "cpu"
-            for index, seed in zip(batches, seeds, strict=True):
-                draws = () if start is None else (torch.Generator(device=device).manual_seed(seed),)
-                yield data.batch(index, *draws)
-            return
-        if name not in self._loaders:
-            plan, reader = Plan(), _Reader(data, self._loader_options["collate_fn"])
-            options = {**self._loader_options, "persistent_workers": self._workers > 0 and name == "train"}
-            options |= {"collate_fn": _as_it_is, "generator": torch.Generator()}  # a loader draws a seed for workers
-            self._loaders[name] = DataLoader(reader, batch_sampler=plan, **options), plan
-        loader, plan = self._loaders[name]
-        plan.batches = [torch.cat([torch.tensor([seed]), rows]) for seed, rows in zip(seeds, batches, strict=True)]
-        yield from loader
+        seed = self._seed("measure")
+        return Epoch(self.number, self.n, self._last.whole, losses, easy, measure, model, self.seed)
 
     def _fetch_rows(self, index: Tensor) -> Batch:
         """Rows of the measuring set, whatever the plan, for methods that ask through ``Task.rows``."""
-        data, rows = self._measure_set, index.cpu()
-        if hasattr(data, "batch"):
-            raw = data.batch(rows)
-        else:
-            reader = _Reader(data, self._loader_options["collate_fn"])
-            raw = reader.__getitems__([derive(self.seed, self.number, self._position, "rows"), *rows.tolist()])
-        x, y = self._unpack(raw)
-        place = self._device
-        return Batch(to_device(x, place), to_device(y, place), to_device(index, place), task=self.task)
+        return self._measurer.rows(index, self._device, derive(self.seed, self.number, self._position, "rows"))
 
     # ------------------------------------------------------------------ record and state
 
@@ -354,12 +374,10 @@ class Curriculum:
         row: dict[str, Any] = {"epoch": self.number, "steps": self.steps_done}
         row["rows"] = self.n if self._rows is None else len(self._rows)
         row.update({name: _plain(value) for name, value in self.method.report().items()})
-        row.update(_summary(losses.here()))
+        row.update(summary.of_losses(losses.here()))
         weights = getattr(self.method, "weights", None)
         if isinstance(weights, Tensor):
-            row["ess"] = float(1 / (weights.double().square().sum() * self.n))
-            few = _few(weights * self.n)
-            row["weight_quantiles"] = few.sort().values[_places(len(few)).to(few.device)].tolist()
+            row.update(summary.of_weights(weights))
         row["seconds"] = time.perf_counter() - self._started
         histories = {}
         if self.samples:
@@ -403,7 +421,7 @@ class Curriculum:
         self.method.load_state_dict(state["method"])
         self.number, self.steps_done = state["epoch"], state["step"]
         self._open = self._resumed = state["open"]
-        self._rows = state["rows"]
+        self._rows, self._ordered = state["rows"], None
         device, measured = self._last.values.device, state["measured"]
         self._last = Spread(state["last"].clone().to(device))
         self._measured = None if measured is None else Spread(measured.clone().to(device))
@@ -437,34 +455,6 @@ class Curriculum:
             self.method.to(device)
 
 
-class _Reader(Dataset[Any]):
-    """Reads a batch under generators seeded for it.
-
-    A dataset's own transforms, and a collate function, draw from the global generators; so what they draw is the same
-    with any number of workers and after any resume, and the user's generators are left as found.
-    """
-
-    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None) -> None:
-        self.data, self.collate = data, collate or default_collate
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitems__(self, numbers: list[int]) -> Any:
-        """The collated batch of a seed and the rows that follow it."""
-        seed, *rows = numbers
-        with _untouched_generators():
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            torch.default_generator.manual_seed(seed)
-            at_once = getattr(self.data, "__getitems__", None)
-            return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
 def _length(data: Any, name: str) -> int:
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeError(
@@ -476,36 +466,8 @@ def _length(data: Any, name: str) -> int:
     return len(data)
 
 
-def _device(model: nn.Module) -> torch.device:
-    for tensor in itertools.chain(model.parameters(), model.buffers()):
-        return tensor.device
-    return torch.device("cpu")
-
-
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
-
-
-def _summary(losses: Tensor) -> dict[str, Any]:
-    """The record's columns about the losses of all ranks, from this rank's; none if no row has been seen."""
-    known = losses[losses.isfinite()].double()
-    few = _few(known)
-    parts = [known.new_tensor(len(known)), known.new_tensor(len(few)), (known <= math.log(2)).sum(), known.sum()]
-    count, thinned, easy, loss = total(torch.stack(parts)).tolist()
-    if not count:
-        return {}
-    quantiles = distributed.order_statistics(few, _places(int(thinned))).tolist()
-    return {"eprop_log2": easy / count, "loss_mean": loss / count, "loss_quantiles": quantiles}
-
-
-def _few(values: Tensor) -> Tensor:
-    """Every k-th value where there are more than a million: enough for quantiles in a plot."""
-    return values.detach()[:: max(1, len(values) // 1_000_000)].double()
-
-
-def _places(count: int) -> Tensor:
-    """Where the quantiles stand among ``count`` values in ascending order."""
-    return torch.tensor([round(q * (count - 1)) for q in QUANTILES])
 
 
 def _none_of(value: Any) -> Any:
@@ -528,15 +490,3 @@ def _fingerprint(data: Any) -> int | None:
         if isinstance(labels, np.ndarray) and labels.dtype != object:
             return zlib.crc32(np.ascontiguousarray(labels).tobytes())
     return None
-
-
-@contextmanager
-def _untouched_generators() -> Iterator[None]:
-    """Whatever is drawn from the global generators inside, they are left as found."""
-    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(cpu)

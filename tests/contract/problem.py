@@ -44,12 +44,18 @@ def method(row: Row, zero: bool = False) -> Method:
 class Run:
     """A training run that can be stopped after any step and taken up again from its state."""
 
-    def __init__(self, made: Method, row: Row, wrap: Callable[[nn.Module], nn.Module] = lambda net: net) -> None:
+    def __init__(
+        self,
+        made: Method,
+        row: Row,
+        wrap: Callable[[nn.Module], nn.Module] = lambda net: net,
+        rows: Arrays | None = None,
+    ) -> None:
         self.net = model()
         self.wrapped = wrap(self.net)
         self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1, momentum=0.9)
         options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "measure": row.measure}
-        self.curriculum = Curriculum(made, data(), **options)
+        self.curriculum = Curriculum(made, rows or data(), **options)
 
     def train(self, epochs: int = EPOCHS, stop_after: int | None = None) -> Run:
         """Trains until ``epochs`` epochs are done in all, or until ``stop_after`` more steps are."""

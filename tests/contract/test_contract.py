@@ -154,10 +154,9 @@ def test_permuting_a_batch_permutes_its_weights(row: Row) -> None:
 
 @every
 def test_a_nan_is_refused_by_the_name_of_its_row(row: Row) -> None:
-    run = Run(method(row), row)
     broken = data()
     broken.x[11] = math.nan
-    run.curriculum.train_set = run.curriculum._measure_set = Arrays(broken.x, broken.y)
+    run = Run(method(row), row, rows=broken)
     with pytest.raises(ValueError, match=r"NaN or infinite, at rows \[.*11.*\]") as caught:
         run.train()
     assert "nan_strategy" in str(caught.value)
@@ -174,10 +173,8 @@ def test_a_loss_that_reduces_is_refused(row: Row) -> None:
 @every
 def test_it_survives_float32_and_bfloat16(row: Row) -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        run = Run(method(row), row)
+        run = Run(method(row), row, rows=Arrays(data().x.to(dtype), data().y))
         run.net.to(dtype)
-        small = Arrays(data().x.to(dtype), data().y)
-        run.curriculum.train_set = run.curriculum._measure_set = small
         run.train(epochs=2)
         assert all(value.isfinite().all() for value in run.net.state_dict().values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -135,6 +135,10 @@ class APW(Method):
     def weigh(self, step: Step) -> Tensor:
         """The weights of the batch."""
         return self._batch_weights(step.losses.detach(), step.index)
+
+    def graph_key(self) -> Hashable:
+        """Every step is the same; all state is in buffers."""
+        return self.weighting
 
     def sync(self) -> None:
         """Gives every rank the rows that I and EI weighting wrote on the others."""

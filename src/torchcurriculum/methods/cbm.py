@@ -41,6 +41,8 @@ class CBM(Method):
         Jarca, Croitoru and Ionescu, CBM: Curriculum by Masking, ECAI 2024.
     """
 
+    views = True
+
     def __init__(
         self, epochs: int, ratio: float = 0.4, grid: int = 4, schedule: Schedule = "linear-repeat", cycle: int = 5
     ) -> None:

@@ -55,6 +55,8 @@ class CBS(Method):
     _net: weakref.ref[nn.Module] | None
     _handles: list[RemovableHandle]
 
+    views = True
+
     def __init__(self, sigma: float = 1.0, decay: float = 0.9, interval: float = 5.0, kernel_size: int = 3) -> None:
         super().__init__()
         if not 0 <= sigma < math.inf:

@@ -50,6 +50,8 @@ class EfficientTrain(Method):
         Wang et al., EfficientTrain: Exploring Generalized Curriculum Learning for Training Visual Backbones, ICCV 2023.
     """
 
+    views = True
+
     def __init__(
         self,
         epochs: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class Mixed(Method):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.4.
     """
 
+    views = True
     view_exchanges = True  # the weights are those of the global batch
 
     def __init__(self, method: Method, reading: Reading = "beta", alpha: float = 1.0) -> None:
@@ -77,6 +78,10 @@ class Mixed(Method):
         return mix(
             batch, partner, *mixing_share(share, self.reading, self.alpha, batch.generator("mixed", share.device))
         )
+
+    def graph_key(self) -> Hashable:
+        """The weights are in the view; the loss is the average."""
+        return "mixed"
 
     def sync(self) -> None:
         """The inner method's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -45,11 +46,17 @@ class Mixup(Method):
         Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018.
     """
 
+    views = True
+
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         if not isinstance(alpha, int | float) or not 0 < alpha <= LARGEST_ALPHA:
             raise ValueError(f"mixup's alpha must be positive, got {alpha!r} (the largest is {LARGEST_ALPHA:g})")
         self.alpha = alpha
+
+    def graph_key(self) -> Hashable:
+        """Draws belong to the view; the loss is the average."""
+        return "mixup"
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The mixed batch."""

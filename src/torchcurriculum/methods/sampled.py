@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -82,6 +82,10 @@ class Sampled(Method):
     def weigh(self, step: Step) -> Tensor:
         """The average while growing; the inner method's weights afterwards."""
         return step.uniform() if self.growing or self.average else self.method.weigh(step)
+
+    def graph_key(self) -> Hashable | None:
+        """The average and the inner method take turns."""
+        return "average" if self.growing or self.average else self.method.graph_key()
 
     def get_extra_state(self) -> Tensor:
         """Whether the set is growing and whether this epoch's rows complete it."""

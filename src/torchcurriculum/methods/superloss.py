@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -70,6 +70,10 @@ class SuperLoss(Method):
         if self.rule is not None:
             self._follow_losses(losses)
         return confidence(losses, self.tau, self.lam) * step.uniform()
+
+    def graph_key(self) -> Hashable:
+        """Every step is the same; tau is a buffer."""
+        return "superloss"
 
     def report(self) -> Mapping[str, Any]:
         """tau."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from ..core import Method
@@ -12,6 +13,10 @@ __all__ = ["Vanilla"]
 
 class Vanilla(Method):
     """No curriculum: the baseline that every figure is put beside."""
+
+    def graph_key(self) -> Hashable:
+        """Every step is the same."""
+        return "vanilla"
 
 
 @register(

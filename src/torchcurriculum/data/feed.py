@@ -1,0 +1,139 @@
+"""`Feed`: batches of any map-style data set, in the order asked for and with draws that a resume repeats."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from .arrays import Arrays
+from .batches import Plan
+
+__all__ = ["Feed", "untouched_generators"]
+
+BLOCK_ROWS = 8192  # rows of an in-memory set that are gathered and augmented together,
+BLOCK_BYTES = 2**28  # or fewer where rows are large
+
+
+class Feed:
+    """Reads batches: many at once from ``Arrays``, one at once from a set with ``batch``, else through a loader.
+
+    Args:
+        data: A map-style data set.
+        collate_fn: As in ``DataLoader``.
+        workers: Loader processes, for a set that is read row by row.
+        pin_memory: As in ``DataLoader``.
+        persistent: Whether the workers stay for the next epoch.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        workers: int = 0,
+        pin_memory: bool = False,
+        persistent: bool = False,
+    ) -> None:
+        self.data, self._collate = data, collate_fn
+        self._options: dict[str, Any] = {
+            "num_workers": workers,
+            "pin_memory": pin_memory,
+            "persistent_workers": persistent and workers > 0,
+        }
+        self._plan = Plan()
+        self._loader: DataLoader[Any] | None = None
+
+    def read(
+        self, batches: list[Tensor], seed: Callable[[int], int], start: int = 0, draws: bool = True
+    ) -> Iterator[Any]:
+        """Yields the raw batches from number ``start`` on.
+
+        Args:
+            batches: The rows of every batch.
+            seed: ``seed(number)``: what the transforms of a batch draw from.
+            start: The first batch that is wanted.
+            draws: Whether a set in memory is augmented.
+        """
+        if isinstance(self.data, Arrays):
+            yield from self._blocks(self.data, batches, seed, start, draws)
+        elif hasattr(self.data, "batch"):
+            for number in range(start, len(batches)):
+                generator = (torch.Generator().manual_seed(seed(number)),) if draws else ()
+                yield self.data.batch(batches[number], *generator)
+        else:
+            numbered = range(start, len(batches))
+            self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
+            yield from self._make_loader()
+
+    def rows(self, index: Tensor, seed: int) -> Any:
+        """The raw batch of some rows as they are, read by this process."""
+        if hasattr(self.data, "batch"):
+            return self.data.batch(index.cpu())
+        return _Reader(self.data, self._collate).__getitems__([seed, *index.tolist()])
+
+    def _blocks(
+        self, data: Arrays, batches: list[Tensor], seed: Callable[[int], int], start: int, draws: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gathers and augments a block of batches together: on an accelerator the host would else be the slower."""
+        row_bytes = max(1, 4 * data.x[:1].nbytes)  # images grow fourfold when they become floats
+        rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // row_bytes))
+        length = max(1, rows // max(1, len(batches[0]))) if batches else 1
+        for first in range(start - start % length, len(batches), length):
+            block = batches[first : first + length]
+            generator = torch.Generator(device=data.x.device).manual_seed(seed(first)) if draws else None
+            x, y = data.batch(torch.cat(block).to(data.x.device), generator)
+            sizes = [len(batch) for batch in block]
+            yield from list(zip(x.split(sizes), y.split(sizes), strict=True))[max(0, start - first) :]
+
+    def _make_loader(self) -> DataLoader[Any]:
+        if self._loader is None:
+            # The reader collates; a loader's own generator, because it draws a seed for its workers.
+            options = {**self._options, "collate_fn": _as_it_is, "generator": torch.Generator()}
+            self._loader = DataLoader(_Reader(self.data, self._collate), batch_sampler=self._plan, **options)
+        return self._loader
+
+
+class _Reader(Dataset[Any]):
+    """Reads a batch under generators seeded for it.
+
+    A dataset's own transforms, and a collate function, draw from the global generators; so what they draw is the same
+    with any number of workers and after any resume, and the user's generators are left as found.
+    """
+
+    def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None) -> None:
+        self.data, self.collate = data, collate or default_collate
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        """The collated batch of a seed and the rows that follow it."""
+        seed, *rows = numbers
+        with untouched_generators():
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            torch.default_generator.manual_seed(seed)
+            at_once = getattr(self.data, "__getitems__", None)
+            return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+@contextmanager
+def untouched_generators() -> Iterator[None]:
+    """Whatever is drawn from the global generators inside, they are left as found."""
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)

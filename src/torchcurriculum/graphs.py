@@ -1,0 +1,141 @@
+"""`GraphedStep`: a whole training step, captured once in a CUDA graph and replayed for every batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .core import Batch, Pair
+from .curriculum import Curriculum
+from .distributed import world_size
+
+__all__ = ["GraphedStep"]
+
+WARM_UP = 3  # steps that run as they are before a capture, as PyTorch asks for
+
+
+class GraphedStep:
+    """Loss, backward and optimizer step of a batch; on CUDA as one replayed graph wherever that is right.
+
+    A small network spends most of a step's time on launching kernels; a replay launches all of them at once. The
+    method decides (``Method.graph_key``) whether its step may be captured. Batches of another size, other devices,
+    several ranks and methods that draw or look at values run as they are, with the same result.
+
+    Args:
+        curriculum: The curriculum, whose ``epoch`` gives the batches.
+        model: The model.
+        optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
+            fused=True)``: a learning rate that is a number would stay what it was at the capture.
+        autocast: ``autocast() -> context manager`` for mixed precision, or None.
+
+    Example:
+        >>> from torchcurriculum import Arrays, methods
+        >>> x = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+        >>> data, model = Arrays(x, (x[:, 0] > 0).long()), nn.Linear(2, 2)
+        >>> curriculum = Curriculum(methods.build("apw-e", 8, 5), data, batch_size=4)
+        >>> step = GraphedStep(curriculum, model, torch.optim.SGD(model.parameters(), 0.1))
+        >>> for batch in curriculum.epoch(model):
+        ...     loss = step(batch)
+        >>> curriculum.steps_done
+        2
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        autocast: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> None:
+        self.curriculum, self.model, self.optimizer = curriculum, model, optimizer
+        self._autocast = autocast or nullcontext
+        self._captured: dict[Hashable, _Captured] = {}
+        self._warm: dict[Hashable, int] = {}
+        self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self._capturable = self._stream is not None and _can_be_captured(optimizer)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Takes one training step; returns the loss, whose value the next call may overwrite."""
+        if not len(batch.index):
+            return self._run(lambda: self.curriculum.loss(self.model, batch))
+        with self._autocast():
+            batch = self.curriculum.method.view(self.model, batch)
+        key = self._key(batch)
+        if key is None:
+            return self._step(batch)
+        if key not in self._captured:
+            if self._warm.setdefault(key, 0) < WARM_UP:
+                self._warm[key] += 1
+                return self._aside(batch)
+            self._captured[key] = _Captured(batch, self._step, self.optimizer)
+        loss = self._captured[key].replay(batch)
+        self.curriculum.count_step()
+        return loss
+
+    def _key(self, batch: Batch) -> Hashable | None:
+        """What must be the same for a captured step to be this batch's; None if it must run as it is."""
+        method = self.curriculum.method.graph_key()
+        whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
+        right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
+        if method is None or not whole or not right:
+            return None
+        return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training
+
+    def _aside(self, batch: Batch) -> Tensor:
+        """A step on another stream, so that what PyTorch sets up on first use is not part of the capture."""
+        assert self._stream is not None
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            loss = self._step(batch)
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return loss
+
+    def _step(self, batch: Batch) -> Tensor:
+        return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
+
+    def _run(self, compute: Callable[[], Tensor]) -> Tensor:
+        with self._autocast():
+            loss = compute()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def _can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
+    groups = optimizer.param_groups
+    if all(isinstance(group["lr"], Tensor) and (group.get("fused") or group.get("capturable")) for group in groups):
+        return True
+    words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change"
+    warnings.warn(f"{words}; make the optimizer with lr=torch.tensor(..., device='cuda') and fused=True", stacklevel=3)
+    return False
+
+
+class _Captured:
+    """A graph and the tensors that it reads."""
+
+    def __init__(self, batch: Batch, step: Callable[[Batch], Tensor], optimizer: torch.optim.Optimizer) -> None:
+        self._batch = batch.with_(x=batch.x.clone(), y=batch.y.clone(), index=batch.index.clone())
+        if batch.pair is not None:
+            pair = Pair(batch.pair.y.clone(), batch.pair.index.clone(), batch.pair.share.clone())
+            self._batch = self._batch.with_(pair=pair)
+        self._graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)  # gradients get memory of the graph's own
+        with torch.cuda.graph(self._graph):
+            self._loss = step(self._batch)
+
+    def replay(self, batch: Batch) -> Tensor:
+        here = self._batch
+        pairs = [(here.x, batch.x), (here.y, batch.y), (here.index, batch.index)]
+        if here.pair is not None and batch.pair is not None:
+            pairs += [(here.pair.y, batch.pair.y), (here.pair.index, batch.pair.index)]
+            pairs += [(here.pair.share, batch.pair.share)]
+        for mine, new in pairs:
+            mine.copy_(new)
+        self._graph.replay()
+        return self._loss

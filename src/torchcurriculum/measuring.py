@@ -1,0 +1,87 @@
+"""Passes over every row of a data set: losses at the start of an epoch, or whatever a method asks for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import distributed
+from .core import Batch, NanStrategy, Task, check_losses, evaluating
+from .data.batches import to_device
+from .data.feed import Feed, untouched_generators
+from .distributed import Spread
+
+__all__ = ["Measurer", "device_of"]
+
+Function = Callable[[nn.Module, Batch], Tensor]
+Seed = Callable[[int], int]
+
+
+class Measurer:
+    """Applies a function to all rows in order: no gradients, evaluation mode, nothing disturbed; ranks share the work.
+
+    Args:
+        n: Rows of the set.
+        feed: Where they are read.
+        unpack: ``unpack(raw) -> (x, y)``.
+        task: The forward and loss functions.
+        batch_size: Rows at a time on a CPU, where larger batches are slower; elsewhere four times as many.
+        exact_batch_size: Rows at a time on any device, or None.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        feed: Feed,
+        unpack: Callable[[Any], tuple[Any, Any]],
+        task: Task,
+        batch_size: int,
+        exact_batch_size: int | None,
+    ) -> None:
+        self.n, self.feed, self.unpack, self.task = n, feed, unpack, task
+        self.batch_size, self.exact_batch_size = batch_size, exact_batch_size
+
+    def losses(self, model: nn.Module, seed: Seed, nan_strategy: NanStrategy) -> Spread:
+        """(N,) losses, of which each rank holds its share."""
+        rows = distributed.share(self.n)
+        losses = self._share(lambda net, batch: self.task.losses(net, batch)[1], model, seed)
+        losses, _ = check_losses(losses, torch.tensor(rows), nan_strategy)
+        values = losses.new_zeros(self.n)
+        values[rows.start : rows.stop] = losses
+        return Spread(values)
+
+    def all(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
+        """(N, ...) ``function(model, batch)`` of every row, on every rank."""
+        return distributed.gather_rows(self._share(function, model, seed), self.n)
+
+    def rows(self, index: Tensor, device: torch.device, seed: int) -> Batch:
+        """Some rows as they are."""
+        x, y = self.unpack(self.feed.rows(index, seed))
+        return Batch(to_device(x, device), to_device(y, device), to_device(index, device), task=self.task)
+
+    def _share(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
+        """``function`` over this rank's rows, in order."""
+        net = getattr(model, "module", model)  # a wrapper for data parallelism would make ranks wait for each other
+        device = device_of(model)
+        rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
+        size = self.exact_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
+        batches = list(rows.split(size)) if len(rows) else [torch.arange(min(2, self.n))]
+        indices = torch.cat(batches).to(device).split([len(part) for part in batches])
+        parts: list[Tensor] = []
+        with torch.no_grad(), evaluating(net), untouched_generators(), distributed.one_model(net):
+            for index, raw in zip(indices, self.feed.read(batches, seed, draws=False), strict=True):
+                x, y = self.unpack(raw)
+                batch = Batch(to_device(x, device), to_device(y, device), index, task=self.task)
+                parts.append(function(net, batch).detach())
+        return torch.cat(parts)[: len(rows)]
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's first parameter or buffer lies."""
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        return tensor.device
+    return torch.device("cpu")

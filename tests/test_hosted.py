@@ -1,0 +1,101 @@
+"""A trainer with a loop of its own: `start`, `batches`, `batch` or `reduce`, `finish` give the run of `epoch`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from torchcurriculum import Curriculum, GraphedStep, methods
+
+from .contract.problem import BATCH, N, data, model
+
+
+def _make(name: str, measure: str = "pass") -> tuple[Curriculum, torch.nn.Module, torch.optim.Optimizer]:
+    net = model()
+    curriculum = Curriculum(methods.build(name, N, 4), data(), batch_size=BATCH, seed=5, measure=measure)  # type: ignore[arg-type]
+    return curriculum, net, torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+
+def _own(name: str, epochs: int = 3, measure: str = "pass") -> tuple[Curriculum, torch.nn.Module]:
+    curriculum, net, optimizer = _make(name, measure)
+    for _ in range(epochs):
+        for batch in curriculum.epoch(net):
+            loss = curriculum.loss(net, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return curriculum, net
+
+
+def _hosted(name: str, way: str, measure: str = "pass") -> tuple[Curriculum, torch.nn.Module]:
+    curriculum, net, optimizer = _make(name, measure)
+    rows = data()
+    for _ in range(3):
+        curriculum.start(net)
+        for index in curriculum.batches():
+            x, y = rows.batch(index)
+            if way == "batch":
+                loss = curriculum.loss(net, curriculum.batch((x, y)))
+            else:
+                given = index if way == "reduce with rows" else None
+                loss = curriculum.reduce(F.cross_entropy(net(x), y, reduction="none"), given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        curriculum.finish()
+    return curriculum, net
+
+
+def _assert_same(a: tuple[Curriculum, torch.nn.Module], b: tuple[Curriculum, torch.nn.Module]) -> None:
+    for name, value in a[1].state_dict().items():
+        assert torch.equal(value, b[1].state_dict()[name])
+    state, other = a[0].state_dict(), b[0].state_dict()
+    for rows in (state["epochs"], other["epochs"]):
+        for row in rows:
+            del row["seconds"]
+    assert state["epochs"] == other["epochs"]
+    assert all(torch.equal(value, other["method"][name]) for name, value in state["method"].items())
+
+
+@pytest.mark.parametrize("measure", ["pass", "running"])
+@pytest.mark.parametrize("way", ["batch", "reduce", "reduce with rows"])
+@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss"])
+def test_a_hosted_loop_is_the_own_loop(name: str, way: str, measure: str) -> None:
+    _assert_same(_own(name, measure=measure), _hosted(name, way, measure))
+
+
+@pytest.mark.parametrize("name", ["mixup", "m-apw-e", "screenernet"])
+def test_a_hosted_batch_serves_every_method(name: str) -> None:
+    _assert_same(_own(name), _hosted(name, "batch"))
+
+
+@pytest.mark.parametrize("name", ["mixup", "m-apw-e", "screenernet", "efficient-train"])
+def test_losses_alone_are_refused_where_a_method_needs_more(name: str) -> None:
+    with pytest.raises(TypeError, match=r"needs the model and the batch, not losses alone; use loss\(model"):
+        _hosted(name, "reduce")
+
+
+def test_losses_must_be_one_for_each_row() -> None:
+    curriculum, net, _ = _make("apw-e")
+    curriculum.start(net)
+    with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned \(\)"):
+        curriculum.reduce(torch.tensor(0.5), torch.arange(8))
+
+
+def test_a_start_without_a_finish_ends_the_epoch_before() -> None:
+    curriculum, net, _ = _make("apw-e")
+    curriculum.start(net)
+    curriculum.start(net)
+    assert curriculum.number == 2
+    assert len(curriculum.record.epochs) == 1
+
+
+@pytest.mark.parametrize("name", ["vanilla", "apw-ei", "mixup", "spl"])
+def test_a_graphed_step_without_an_accelerator_is_the_plain_step(name: str) -> None:
+    curriculum, net, optimizer = _make(name)
+    step = GraphedStep(curriculum, net, optimizer)
+    for _ in range(3):
+        for batch in curriculum.epoch(net):
+            step(batch)
+    _assert_same(_own(name), (curriculum, net))

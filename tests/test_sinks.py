@@ -100,10 +100,13 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
     monkeypatch.setenv("WANDB_SILENT", "true")
     sink = WandB("project", dir=str(tmp_path), name="run")
     fed(sink)
     sink.close()
+    wandb.teardown()  # as the end of a script does: waits for W&B's own process, which writes the file
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     stored = path.read_bytes()
     for value in (0.875, 0.4375, 0.21875, 0.0625, "early", "later"):

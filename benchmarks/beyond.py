@@ -2,8 +2,9 @@
 
     python benchmarks/beyond.py JOBS.json --data DIR --out RESULTS.jsonl [--workers 12]
 
-``JOBS.json`` holds a list of {"set": "n40" | "worse" | "clean", "label": ..., "method": ..., "options": {...}, "seed": 0,
-"epochs": 60, "measure": "pass" | "running"}; a set called n40-right or worse-right has only the rows whose label is right. One line of results for each job, with the figures of its best and last epoch.
+``JOBS.json`` holds a list of {"set": "n40" | "worse" | "clean", "label": ..., "method": ..., "options": {...},
+"seed": 0, "epochs": 60, "measure": "pass" | "running"}; a set called n40-right or worse-right has only the rows whose
+label is right. One line of results for each job, with the figures of its best and last epoch.
 """
 
 from __future__ import annotations

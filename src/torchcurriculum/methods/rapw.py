@@ -25,8 +25,8 @@ class RAPW(Method):
     What stays of APW: the whole set is weighed, and the state of training, :math:`\rho_k`, decides who counts. What
     changes:
 
-    - The loss of a sample is the mean of its losses over epochs, from some epoch on an exponential one. A network that memorises makes every
-      sample look easy in the end; the memory keeps which were not.
+    - The loss of a sample is the mean of its losses over epochs, from some epoch on an exponential one. A network that
+      memorises makes every sample look easy in the end; the memory keeps which were not.
     - Its easiness is graded: :math:`\beta = 2 P - 1` with P the probability that the label is right if a share
       :math:`\rho` of labels is wrong. Eq. 2 becomes :math:`\rho_k = \frac1N \sum_n \frac{1-\beta_n}{2}`, the expected
       share of wrong labels (one step of expectation-maximisation an epoch), and e the loss at which

@@ -138,10 +138,8 @@ def main() -> None:
                     for moment in ("best", "last")
                     for key in ("valid_acc", "valid_eprop")
                 )
-                print(
-                    f"{time.time() - started:6.0f} s {done}/{len(todo)} {row['set']} {row['label']} {row['seed']}: {text}",
-                    flush=True,
-                )
+                what = f"{row['set']} {row['label']} {row['seed']}"
+                print(f"{time.time() - started:6.0f} s {done}/{len(todo)} {what}: {text}", flush=True)
 
 
 if __name__ == "__main__":

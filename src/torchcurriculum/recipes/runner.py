@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
@@ -17,7 +18,8 @@ from ..report.table import METRICS, Summary, best_epoch, summarise
 from . import digits
 from .progress import Progress
 from .recipe import Recipe
-from .trainer import environment, finished, load_data, train, write_json
+from .sources import load_data
+from .trainer import environment, finished, train, write_json
 
 __all__ = ["figures", "format_table", "run", "write_json"]
 
@@ -177,5 +179,5 @@ def _with_pictures(recipe: Recipe, found: Mapping[str, Sequence[Audit]]) -> list
     rows = found[_auditor(found)][0].rows(SHOWN)
     if recipe.data not in PICTURES:
         return rows
-    x = load_data(recipe, recipe.seeds[0])[0]["train"][0]
-    return [{**row, "picture": PICTURES[recipe.data](x[row["row"]]).numpy()} for row in rows]
+    x = load_data(recipe, recipe.seeds[0]).sets["train"].batch(torch.tensor([row["row"] for row in rows]))[0]
+    return [{**row, "picture": PICTURES[recipe.data](one).numpy()} for row, one in zip(rows, x, strict=True)]

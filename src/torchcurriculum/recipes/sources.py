@@ -1,0 +1,137 @@
+"""Where a recipe's data and network come from, by their names; and how it optimises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_n, split
+from ..data.arrays import Arrays, Rows
+from ..data.cifar import MEAN_100, STD_100
+from ..data.tudataset import load_tudataset
+from ..models import gcn, resnet18, simple_cnn
+from . import digits
+from .recipe import Recipe
+
+__all__ = ["Problem", "load_data", "make_model", "make_optimizer", "make_schedule"]
+
+Sets = dict[str, Rows]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a run learns from and is judged by.
+
+    Attributes:
+        sets: ``train`` (with the labels to learn from), ``valid`` and ``test``; where the protocol has no test labels,
+            ``test`` is ``valid``.
+        clean: (N,) the true training labels; None where nobody knows them.
+        classes: How many classes there are.
+    """
+
+    sets: Sets
+    clean: Tensor | None
+    classes: int
+
+
+Loader = Callable[[Recipe, Path, int], Problem]
+
+
+def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
+    """The parts of the data, with the recipe's synthetic noise in the training labels."""
+    load = LOADERS[recipe.data]
+    if folder is None and recipe.data != "digits":
+        raise ValueError(f"the recipe {recipe.name!r} needs --data DIR, the folder where {recipe.data} lies")
+    problem = load(recipe, folder or Path(), seed)
+    if not recipe.noise_rate or recipe.noise != "synthetic":
+        return problem
+    train = problem.sets["train"]
+    noisy = flip_labels(train.y, recipe.noise_rate, problem.classes, seed)
+    return Problem({**problem.sets, "train": train.with_labels(noisy)}, train.y, problem.classes)
+
+
+def _clean(sets: Sets, classes: int) -> Problem:
+    return Problem(sets, sets["train"].y, classes)
+
+
+def _digits(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    return _clean({part: Arrays(x, y) for part, (x, y) in digits.load(seed).items()}, 10)
+
+
+def _cifar10(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    return _clean({part: Images(x, y) for part, (x, y) in load_cifar10(folder, seed).items()}, 10)
+
+
+def _cifar100(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts = load_cifar100(folder, seed)
+    return _clean({part: Images(x, y, mean=MEAN_100, std=STD_100) for part, (x, y) in parts.items()}, 100)
+
+
+def _human(base: Loader, file: str, labels: str) -> Loader:
+    """CIFAR with the labels that people gave to its training part; validation and test labels stay the true ones."""
+
+    def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
+        problem = base(recipe, folder, seed)
+        path = next((p for p in (folder / file, folder / "cifar-n" / file) if p.exists()), folder / file)
+        given = load_cifar_n(path)
+        rows = split(len(given[labels]), seed)["train"]
+        train = problem.sets["train"]
+        if not torch.equal(torch.from_numpy(given["clean_label"])[rows], train.y):
+            raise ValueError(f"{path} is of other images: its clean_label differs from the labels in {folder}")
+        noisy = train.with_labels(torch.from_numpy(given[labels])[rows])
+        return Problem({**problem.sets, "train": noisy}, train.y, problem.classes)
+
+    return load
+
+
+def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    graphs = load_tudataset(folder, "NCI1")
+    return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
+
+
+LOADERS: dict[str, Loader] = {
+    "digits": _digits,
+    "cifar10": _cifar10,
+    "cifar100": _cifar100,
+    "cifar10n": _human(_cifar10, "CIFAR-10_human.pt", "worse_label"),
+    "cifar100n": _human(_cifar100, "CIFAR-100_human.pt", "noisy_label"),
+    "nci1": _nci1,
+}
+MODELS: dict[str, Callable[[int], nn.Module]] = {
+    "digits-cnn": lambda classes: digits.model(),
+    "simple-cnn": simple_cnn,
+    "resnet18-3x3": resnet18,
+    "gcn": lambda classes: gcn(classes=classes),
+}
+
+
+def make_model(recipe: Recipe, classes: int) -> nn.Module:
+    """The recipe's network, with weights drawn from the global generator."""
+    return MODELS[recipe.model](classes)
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """The recipe's optimizer; gradients are clipped inside its step where the recipe says so."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer: torch.optim.Optimizer
+    if recipe.optimizer == "sgd":
+        optimizer = torch.optim.SGD(parameters, recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
+    else:
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+        optimizer = kind(parameters, recipe.lr, weight_decay=recipe.weight_decay)
+    limit = recipe.clip
+    if limit is not None:
+        optimizer.register_step_pre_hook(lambda *_: (nn.utils.clip_grad_norm_(parameters, limit), None)[1])
+    return optimizer
+
+
+def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    """The recipe's learning rates, epoch by epoch: cosine, constant, or a tenth after half of the epochs."""
+    if recipe.schedule == "cosine":
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
+    half = max(1, recipe.epochs // 2) if recipe.schedule == "step" else recipe.epochs + 1
+    return torch.optim.lr_scheduler.StepLR(optimizer, half, 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -36,25 +37,12 @@ def read_lines(path: Path, address: str) -> list[str]:
 
 def numbers(path: Path, content: bytes, columns: int) -> np.ndarray:
     """(lines, columns) int64 from lines of whole numbers with commas between them."""
-    lines = content.split()  # "1, 2" has a blank after its comma; a line of one column has none
-    if columns > 1:
-        lines = [line for line in content.replace(b"\r", b"").split(b"\n") if line.strip()]
-    if not lines:
+    line = rb"[ \t]*,[ \t]*".join([rb"-?\d{1,17}"] * columns) + rb"[ \t]*"
+    text = content.replace(b"\r\n", b"\n").rstrip(b"\n")
+    if not text:
         raise ValueError(f"{path} is empty")
-    try:
-        values = np.array([line.split(b",") if columns > 1 else (line,) for line in lines]).astype(np.int64)
-        if values.shape == (len(lines), columns):
-            return values
-    except (ValueError, OverflowError):
-        pass
-    for number, line in enumerate(lines, 1):
-        parts = line.split(b",")
-        if len(parts) != columns or not all(_whole(part) for part in parts):
-            shown = line[:40].decode("ascii", "replace")
-            raise ValueError(f"{path} is damaged: line {number} is {shown!r}, not {columns} whole number(s)")
-    raise ValueError(f"{path} is damaged: it holds a number that is too large")
-
-
-def _whole(part: bytes) -> bool:
-    text = part.strip()
-    return text.removeprefix(b"-").isdigit() and len(text) < 18
+    if re.fullmatch(rb"(?:%s\n)*+%s" % (line, line), text):
+        return np.fromstring(text.replace(b",", b" ").decode("ascii"), np.int64, sep=" ").reshape(-1, columns)
+    bad = next((number, found) for number, found in enumerate(text.split(b"\n"), 1) if not re.fullmatch(line, found))
+    shown = bad[1][:40].decode("ascii", "replace")
+    raise ValueError(f"{path} is damaged: line {bad[0]} is {shown!r}, not {columns} whole number(s)")

@@ -139,7 +139,7 @@ class _Run:
             if stop.requested:
                 self._leave(stop)
             if self.draws:  # so that dropout, too, is a function of the seed and the step
-                torch.manual_seed(derive(self.seed, "dropout", self.seen["steps"]))
+                _seed_generator(self.train_set.y.device, derive(self.seed, "dropout", self.seen["steps"]))
             loss = self.curriculum.loss(self.model, batch)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -267,6 +267,14 @@ def _estimated(folder: Path, name: str) -> float:
             f"{name} takes its threshold from the vanilla run with the same seed, and {folder} holds no finished one"
         )
         raise ValueError(f"{words}; run --method vanilla into the same folder first") from None
+
+
+def _seed_generator(device: torch.device, seed: int) -> None:
+    """Seeds the generator of one device; ``torch.manual_seed`` does all, and without an accelerator keeps a traceback."""
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
 
 
 def _logits(model: nn.Module, data: Rows) -> Tensor:

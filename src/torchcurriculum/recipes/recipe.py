@@ -18,7 +18,7 @@ class Recipe:
         name: Its name on the command line.
         summary: What it shows, one line.
         data: Name of the data set.
-        model: Name of the network.
+        model: Name of the network; for text also a folder or hub name of an encoder.
         methods: Names for ``methods.build``; ``vanilla`` first. A variant is a method's name, ``@`` and a word of its
             own, such as ``apw-e@pd``; ``options`` say what is different in it.
         seeds: Split, label noise, initial weights and order all change with the seed.
@@ -31,6 +31,8 @@ class Recipe:
         optimizer: ``"sgd"``, ``"adam"`` or ``"adamw"``.
         schedule: ``"cosine"``, ``"constant"``, or ``"step"``: a tenth after half of the epochs.
         clip: Largest norm of a gradient; None clips nothing.
+        size: Side to which the network's images are resized; None leaves them as they are.
+        weights: File of pretrained weights to start from, or None.
         noise_rate: Share of wrong training labels; it sets the paper's threshold.
         noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` says that the data came with them.
         one_set: The set that selects the best epoch also reports, because the protocol has no test labels.
@@ -56,6 +58,8 @@ class Recipe:
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     schedule: Literal["cosine", "constant", "step"] = "cosine"
     clip: float | None = None
+    size: int | None = None
+    weights: str | None = None
     noise_rate: float = 0.0
     noise: Noise = "synthetic"
     one_set: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -14,14 +15,15 @@ import torch
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
 from ..record import Record
-from ..report.table import METRICS, Summary, best_epoch, summarise
+from ..report.table import Summary
 from . import digits
+from .compare import format_published, format_table, table_of
 from .progress import Progress
 from .recipe import Recipe
 from .sources import load_data
 from .trainer import environment, finished, train, write_json
 
-__all__ = ["figures", "format_table", "run", "write_json"]
+__all__ = ["run"]
 
 Echo = Callable[[str], None]
 PICTURES = {"digits": digits.picture}
@@ -56,35 +58,14 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
                 progress.begin(number)
                 record = train(recipe, name, seed, folder, progress.watch, data, stop)
             runs[name].append(record)
-    rows = summarise(runs)
+    rows = table_of(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
     echo("\n" + format_table(rows))
+    echo(format_published(recipe.name, rows))
     echo(format_audits(found))
     write_json(out / "summary.json", _summary(recipe, rows, found))
     _report(recipe, runs, found, out, echo)
     return runs
-
-
-def format_table(rows: Sequence[Summary]) -> str:
-    """The comparison as text: per cent, mean ± standard deviation over seeds, and the difference to vanilla."""
-    lines = []
-    for moment, words in (("best", "at the best-validation epoch"), ("last", "at the last epoch")):
-        head = f"{words:<30}" + "".join(f"{name:>16}{'- vanilla [95 %]':>26}" for name in METRICS)
-        lines += [head, "-" * len(head)]
-        chosen = [row for row in rows if row.moment == moment]
-        for method in dict.fromkeys(row.method for row in chosen):
-            cells = [_cell(row) for row in chosen if row.method == method]
-            seeds = next(row.n for row in chosen if row.method == method)
-            lines.append(f"{method:<20}{f'{seeds} seed' + 's' * (seeds > 1):<10}" + "".join(cells))
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _cell(row: Summary) -> str:
-    value = f"{100 * row.mean:.2f}" + (f" ± {100 * row.std:.2f}" if row.n > 1 else "")
-    gap = f"{100 * row.difference:+.2f}" if row.pairs else ""
-    gap += f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]" if row.pairs > 1 else ""
-    return f"{value:>16}{gap:>26}"
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
@@ -104,21 +85,6 @@ def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     texts = [f"{r['row']:>5}: {r['given']} -> {r['suggested']} {'wrong' if r['wrong'] else 'right'}" for r in rows]
     lines += ["   ".join(texts[start : start + 4]) for start in range(0, len(texts), 4)]
     return "\n".join(lines)
-
-
-def figures(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    """What a reader needs of every run to check a table: method, seed, its best and last rows, and its surroundings."""
-    return [
-        {
-            **{key: record.meta.get(key) for key in ("method", "seed", "recipe", "environment")},
-            "best": record.epochs[best_epoch(record) or 0],
-            "last": record.epochs[-1],
-            "seconds": float(record.column("seconds").sum()),
-        }
-        for records in runs.values()
-        for record in records
-        if record.epochs
-    ]
 
 
 def _can_audit(records: Sequence[Record]) -> bool:
@@ -151,6 +117,7 @@ def _refuse_other(recipe: Recipe, path: Path) -> None:
     if name != recipe.name:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
+    held = {**{field.name: field.default for field in dataclasses.fields(Recipe)}, **held}  # of an earlier version
     fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_n, split
 from ..data.arrays import Arrays, Rows
 from ..data.cifar import MEAN_100, STD_100
+from ..data.glue import Tokens, load_rte
 from ..data.tudataset import load_tudataset
 from ..models import gcn, resnet18, simple_cnn
+from ..models.text import text_classifier, text_tokenizer
 from . import digits
 from .recipe import Recipe
 
@@ -93,6 +95,12 @@ def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
     return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
 
 
+def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    pairs, tokenizer = load_rte(folder), text_tokenizer(recipe.model)
+    sets: Sets = {part: Tokens.of_pairs(tokenizer, held) for part, held in pairs.items()}
+    return _clean({**sets, "test": sets["valid"]}, 2)
+
+
 LOADERS: dict[str, Loader] = {
     "digits": _digits,
     "cifar10": _cifar10,
@@ -100,6 +108,7 @@ LOADERS: dict[str, Loader] = {
     "cifar10n": _human(_cifar10, "CIFAR-10_human.pt", "worse_label"),
     "cifar100n": _human(_cifar100, "CIFAR-100_human.pt", "noisy_label"),
     "nci1": _nci1,
+    "rte": _rte,
 }
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "digits-cnn": lambda classes: digits.model(),
@@ -111,7 +120,9 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 def make_model(recipe: Recipe, classes: int) -> nn.Module:
     """The recipe's network, with weights drawn from the global generator."""
-    return MODELS[recipe.model](classes)
+    if recipe.model in MODELS:
+        return MODELS[recipe.model](classes)
+    return text_classifier(recipe.model, classes)
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

@@ -13,7 +13,7 @@ from pathlib import Path
 from . import methods
 from .audit import audit
 from .recipes import RECIPES, TABLES, Recipe, run
-from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of
+from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .recipes.trainer import Interrupted, base_name, write_json
 from .record import Record, RecordError
 from .report import write_report
@@ -128,10 +128,13 @@ def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    found = by_recipe(_load(options.folders))
+    records = _load(options.folders)
+    found = by_recipe(records)
     tables = {recipe: table_of(runs) for recipe, runs in found.items()}
     for recipe, rows in tables.items():
         print(f"{recipe}\n" if len(tables) > 1 else "", format_table(rows), format_published(recipe, rows), sep="\n")
+    if unfinished(records):
+        print(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
     if options.json:
         table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})

@@ -9,10 +9,11 @@ from ..record import Record
 from ..report.table import FURTHER, METRICS, Summary, best_epoch, summarise
 from .published import SOURCES, Figure, published
 
-__all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of"]
+__all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of", "unfinished"]
 
 Runs = Mapping[str, Sequence[Record]]
 MOMENTS = {"best": "at the best-validation epoch", "last": "at the last epoch"}
+GAP = "- vanilla [95 %]"
 ONE_SET = "The validation set selects the epoch and reports, as the protocol forces: there are no test labels."
 
 
@@ -36,6 +37,11 @@ def _seed(record: Record) -> int:
     return seed if isinstance(seed, int) else 0
 
 
+def unfinished(records: Sequence[Record]) -> int:
+    """How many records hold fewer epochs than their recipe says."""
+    return sum(len(record.epochs) < _recipe(record).get("epochs", 0) for record in records)
+
+
 def table_of(runs: Runs) -> list[Summary]:
     """Every metric of every method; differences to vanilla are paired by seed."""
     return summarise(runs, metrics={**METRICS, **FURTHER})
@@ -46,7 +52,7 @@ def format_table(rows: Sequence[Summary]) -> str:
     lines = []
     names = list(dict.fromkeys(row.metric for row in rows if row.n or row.metric in METRICS))
     for moment, words in MOMENTS.items():
-        head = f"{words:<30}" + "".join(f"{name:>16}" + f"{_gap_head(name):>26}" * (name in METRICS) for name in names)
+        head = f"{words:<30}" + "".join(f"{name:>16}" + f"{GAP:>26}" * (name in METRICS) for name in names)
         lines += [head, "-" * len(head)]
         for method, mine in _by_method(rows, moment):
             cells = [_cell(mine[name], differences=name in METRICS) for name in names]
@@ -54,10 +60,6 @@ def format_table(rows: Sequence[Summary]) -> str:
             lines.append(f"{method:<20}{f'{seeds} seed' + 's' * (seeds != 1):<10}" + "".join(cells))
         lines.append("")
     return "\n".join(lines)
-
-
-def _gap_head(name: str) -> str:
-    return "- vanilla [95 %]"
 
 
 def _by_method(rows: Sequence[Summary], moment: str) -> Iterator[tuple[str, dict[str, Summary]]]:
@@ -111,7 +113,7 @@ def format_markdown(recipe: str, runs: Runs, rows: Sequence[Summary]) -> str:
     lines += [ONE_SET, ""] if described.get("one_set") else []
     names = [name for name in {**METRICS, **FURTHER} if any(row.metric == name and row.n for row in rows)]
     for moment, words in MOMENTS.items():
-        columns = [column for name in names for column in ([name, "- vanilla [95 %]"] if name in METRICS else [name])]
+        columns = [column for name in names for column in ([name, GAP] if name in METRICS else [name])]
         lines += [f"| {words} | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
         for method, mine in _by_method(rows, moment):
             cells = [str(max(row.n for row in mine.values()))]

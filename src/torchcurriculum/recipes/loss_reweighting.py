@@ -6,8 +6,8 @@ from .recipe import Recipe
 
 __all__ = ["loss_reweighting", "reweighting"]
 
-METHODS = ("vanilla", "screenernet", "mw-net", "superloss")
-METHODS += ("apw-e", "apw-i", "apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei")
+PEERS = ("vanilla", "screenernet", "mw-net", "superloss")
+METHODS = (*PEERS, "apw-e", "apw-i", "apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei")
 NETWORKS = {
     "resnet18": "resnet18",
     "efficientnet": "efficientnet-b0",

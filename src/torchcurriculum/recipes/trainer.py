@@ -270,7 +270,7 @@ def _estimated(folder: Path, name: str) -> float:
 
 
 def _seed_generator(device: torch.device, seed: int) -> None:
-    """Seeds the generator of one device; ``torch.manual_seed`` does all, and without an accelerator keeps a traceback."""
+    """Seeds one device's generator; ``torch.manual_seed`` would keep a traceback for each accelerator not yet used."""
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
     else:

@@ -85,6 +85,8 @@ def _run(options: argparse.Namespace) -> None:
     if options.recipe not in TABLES:
         run(_chosen(_known(options.recipe), options), out, options.data)
         return
+    if options.model or options.weights:
+        raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
     for recipe in [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]:
         run(recipe, out / recipe.name, options.data)
 

@@ -31,6 +31,7 @@ TEST = {"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"}
 ADDRESS_100 = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
 MD5_100 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive: none is published for the files in it
 FOLDER_100 = "cifar-100-binary"
+OF_EACH_100 = {"train.bin": 500, "test.bin": 100}  # images of each class
 MEAN_100, STD_100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 
 Parts = dict[str, tuple[Tensor, Tensor]]
@@ -62,7 +63,7 @@ def load_cifar100(folder: str | Path, seed: int = 0) -> Parts:
     Returns:
         As ``load_cifar10``, with labels in range(100).
     """
-    return _parts(_read_100(Path(folder), "train.bin", 500), _read_100(Path(folder), "test.bin", 100), seed)
+    return _parts(_read_100(Path(folder), "train.bin"), _read_100(Path(folder), "test.bin"), seed)
 
 
 def _parts(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], seed: int) -> Parts:
@@ -84,7 +85,8 @@ def _read(folder: Path, files: dict[str, str]) -> tuple[Tensor, Tensor]:
     return _images(b"".join(parts), labels=1)
 
 
-def _read_100(folder: Path, name: str, of_each: int) -> tuple[Tensor, Tensor]:
+def _read_100(folder: Path, name: str) -> tuple[Tensor, Tensor]:
+    of_each = OF_EACH_100[name]
     path, archive = folder / FOLDER_100 / name, folder / f"{FOLDER_100}.tar.gz"
     if path.exists():
         content = path.read_bytes()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 __all__ = ["encoder_place", "text_classifier", "text_tokenizer"]
@@ -84,16 +85,17 @@ class TextClassifier(nn.Module):
 
 
 def _from(kind: str, name: str, download: bool, **options: Any) -> Any:
+    place = encoder_place(name)
     try:
         import transformers
     except ImportError as error:
         raise ImportError("text encoders come with transformers: pip install 'torchcurriculum[text]'") from error
-    place, level = encoder_place(name), transformers.logging.get_verbosity()
+    level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # that the last layer is new is what is wanted here
     try:
         made = getattr(transformers, kind)
         return made.from_pretrained(place, local_files_only=not download, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         words = f"{name!r} is no encoder that can be read here: {' '.join(str(error).split())[:200]}"
         raise ValueError(f"{words}. Pass a folder with config.json and model.safetensors, or 'minilm'") from error
     finally:

@@ -7,6 +7,7 @@ from .digits import recipe as digits_recipe
 from .loss_reweighting import loss_reweighting, reweighting
 from .mixup_ablation import mixup_ablation
 from .nlp_graph import nlp_graph
+from .own import own_csv, own_images
 from .q_sensitivity import q_sensitivity
 from .recipe import Recipe
 from .runner import run
@@ -28,4 +29,5 @@ def _returning(recipe: Recipe) -> Callable[[], Recipe]:
 
 _ALL = [digits_recipe(), *cifar(), q_sensitivity(), *nlp_graph()]
 _ALL += [reweighting(*recipe.name.rsplit("-", 1)) for recipe in loss_reweighting()]
-RECIPES: dict[str, Callable[[], Recipe]] = {recipe.name: _returning(recipe) for recipe in [*_ALL, webvision()]}
+_ALL += [webvision(), own_images(), own_csv()]
+RECIPES: dict[str, Callable[[], Recipe]] = {recipe.name: _returning(recipe) for recipe in _ALL}

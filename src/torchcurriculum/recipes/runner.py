@@ -119,7 +119,7 @@ def _refuse_other(recipe: Recipe, path: Path) -> None:
     wanted = json.loads(json.dumps(recipe.as_dict()))
     held = {**{field.name: field.default for field in dataclasses.fields(Recipe)}, **held}  # of an earlier version
     fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
-    if fields:
+    if fields and any(out.rglob("record.json")):
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
 

@@ -13,10 +13,15 @@ from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_
 from ..data.arrays import Arrays, Rows
 from ..data.cifar import MEAN_100, STD_100
 from ..data.glue import Tokens, load_rte
+from ..data.images import ImageFiles, load_image_folder
+from ..data.table import load_csv
 from ..data.tudataset import load_tudataset
+from ..data.webvision import load_webvision
 from ..models import gcn, resnet18, simple_cnn
+from ..models.named import Resized, load_weights, named
 from ..models.text import text_classifier, text_tokenizer
 from . import digits
+from .own import perceptron
 from .recipe import Recipe
 
 __all__ = ["Problem", "load_data", "make_model", "make_optimizer", "make_schedule"]
@@ -101,6 +106,28 @@ def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
     return _clean({**sets, "test": sets["valid"]}, 2)
 
 
+def _webvision(mini: bool) -> Loader:
+    """Nobody knows the true labels of the training part, and the validation part also reports."""
+
+    def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
+        parts = load_webvision(folder, mini)
+        sets: Sets = {part: ImageFiles(paths, y, recipe.size or 224) for part, (paths, y) in parts.items()}
+        return Problem({**sets, "test": sets["valid"]}, None, 50 if mini else 1000)
+
+    return load
+
+
+def _own_images(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts, classes = load_image_folder(folder, seed)
+    sets: Sets = {part: ImageFiles(paths, y, recipe.size or 224) for part, (paths, y) in parts.items()}
+    return Problem(sets, None, len(classes))
+
+
+def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts, classes = load_csv(folder, seed)
+    return Problem({part: Arrays(x, y) for part, (x, y) in parts.items()}, None, len(classes))
+
+
 LOADERS: dict[str, Loader] = {
     "digits": _digits,
     "cifar10": _cifar10,
@@ -109,20 +136,38 @@ LOADERS: dict[str, Loader] = {
     "cifar100n": _human(_cifar100, "CIFAR-100_human.pt", "noisy_label"),
     "nci1": _nci1,
     "rte": _rte,
+    "mini-webvision": _webvision(mini=True),
+    "webvision": _webvision(mini=False),
+    "image-folder": _own_images,
+    "csv": _own_csv,
 }
-MODELS: dict[str, Callable[[int], nn.Module]] = {
-    "digits-cnn": lambda classes: digits.model(),
-    "simple-cnn": simple_cnn,
-    "resnet18-3x3": resnet18,
-    "gcn": lambda classes: gcn(classes=classes),
+MODELS: dict[str, Callable[[Problem], nn.Module]] = {
+    "digits-cnn": lambda problem: digits.model(),
+    "simple-cnn": lambda problem: simple_cnn(problem.classes),
+    "resnet18-3x3": lambda problem: resnet18(problem.classes),
+    "gcn": lambda problem: gcn(_width(problem), problem.classes),
+    "perceptron": lambda problem: perceptron(_width(problem), problem.classes),
 }
 
 
-def make_model(recipe: Recipe, classes: int) -> nn.Module:
-    """The recipe's network, with weights drawn from the global generator."""
+def make_model(recipe: Recipe, problem: Problem) -> nn.Module:
+    """The recipe's network, with weights drawn from the global generator or read from the recipe's file."""
+    train = problem.sets["train"]
     if recipe.model in MODELS:
-        return MODELS[recipe.model](classes)
-    return text_classifier(recipe.model, classes)
+        model = MODELS[recipe.model](problem)
+    elif isinstance(train, Tokens):
+        model = text_classifier(recipe.model, problem.classes)
+    else:
+        model = named(recipe.model, problem.classes, known=MODELS)
+    if recipe.weights is not None:
+        load_weights(model, recipe.weights)
+    return Resized(model, recipe.size) if recipe.size and isinstance(train, Arrays) else model
+
+
+def _width(problem: Problem) -> int:
+    """Columns of the inputs, or of the nodes' features."""
+    x = problem.sets["train"].batch(torch.tensor([0]))[0]
+    return int(getattr(x, "x", x).shape[1])
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:

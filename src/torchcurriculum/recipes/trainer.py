@@ -101,7 +101,7 @@ class _Run:
         self.train_set = self.sets["train"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights"))
-            self.model = make_model(recipe, problem.classes).to(device)
+            self.model = make_model(recipe, problem).to(device)
         options_ = _options(recipe, name, folder)
         method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **options_)
         self.threshold = options_.get("threshold", _paper_threshold(recipe))

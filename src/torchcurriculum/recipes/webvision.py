@@ -26,6 +26,7 @@ def webvision() -> Recipe:
         lr=0.02,
         weight_decay=0.0,
         schedule="step",
+        size=299,
         noise_rate=0.2,
         noise="inherent",
         one_set=True,

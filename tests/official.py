@@ -36,9 +36,8 @@ def rte(folder: Path, rows: int = 12) -> Path:
         lines = ["index\tsentence1\tsentence2\tlabel"]
         for row in range(count):
             label = "entailment" if row % 2 else "not_entailment"
-            lines.append(
-                f'{row}\tthe "cat" sat {"on a mat " * (row % 3)}.\ta cat {"sat" if row % 2 else "ran"}\t{label}'
-            )
+            first, second = f'the "cat" sat {"on a mat " * (row % 3)}.', f"a cat {'sat' if row % 2 else 'ran'}"
+            lines.append(f"{row}\t{first}\t{second}\t{label}")
         (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 

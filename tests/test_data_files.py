@@ -171,6 +171,7 @@ def test_webvision_and_its_mini_version(tmp_path: Path) -> None:
         ("google/q0001/0.jpg 0\ngoogle/q0001/1.jpg 1000\n", "line 2 is"),
         ("google/../../etc/passwd 0\n", "outside of its folder"),
         ("/etc/passwd 0\n", "outside of its folder"),
+        ("google/\0.jpg 0\n", "outside of its folder"),
         ("google/q0051/0.jpg 50\n", "no image of the first 50 classes"),
     ],
 )

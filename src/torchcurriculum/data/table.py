@@ -38,8 +38,8 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
 
     Example:
         >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/flowers.csv"
-        >>> _ = open(path, "w").write("width,height,label\\n" + "1,2,rose\\n3,5,tulip\\n" * 10)
+        >>> path = Path(tempfile.mkdtemp()) / "flowers.csv"
+        >>> _ = path.write_text("width,height,label\\n" + "1,2,rose\\n3,5,tulip\\n" * 10)
         >>> parts, classes = load_csv(path)
         >>> parts["train"][0].shape, classes
         (torch.Size([16, 2]), ['rose', 'tulip'])

@@ -31,7 +31,7 @@ def read_lines(path: Path, address: str) -> list[str]:
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{path} is damaged: it is empty")
     return lines
 
 
@@ -40,7 +40,7 @@ def numbers(path: Path, content: bytes, columns: int) -> np.ndarray:
     line = rb"[ \t]*,[ \t]*".join([rb"-?\d{1,17}"] * columns) + rb"[ \t]*"
     text = content.replace(b"\r\n", b"\n").rstrip(b"\n")
     if not text:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{path} is damaged: it is empty")
     if re.fullmatch(rb"(?:%s\n)*+%s" % (line, line), text):
         return np.fromstring(text.replace(b",", b" ").decode("ascii"), np.int64, sep=" ").reshape(-1, columns)
     bad = next((number, found) for number, found in enumerate(text.split(b"\n"), 1) if not re.fullmatch(line, found))

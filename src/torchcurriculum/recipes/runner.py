@@ -44,7 +44,24 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
     Returns:
         The records, by method.
     """
-    _claim(recipe, out)
+    new = _claim(recipe, out)
+    try:
+        runs = _train_all(recipe, out, data, echo)
+    except (ValueError, OSError, ImportError):
+        if new and not any(out.rglob("record.json")):  # a mistake in the command shall not keep the folder
+            (out / "recipe.json").unlink(missing_ok=True)
+        raise
+    rows = table_of(runs)
+    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
+    echo("\n" + format_table(rows))
+    echo(format_published(recipe.name, rows))
+    echo(format_audits(found))
+    write_json(out / "summary.json", _summary(recipe, rows, found))
+    _report(recipe, runs, found, out, echo)
+    return runs
+
+
+def _train_all(recipe: Recipe, out: Path, data: Path | None, echo: Echo) -> dict[str, list[Record]]:
     total = len(recipe.methods) * len(recipe.seeds)
     echo(f"{recipe.summary}\n{total} runs of {recipe.epochs} epochs, into {out}\n")
     runs: dict[str, list[Record]] = {name: [] for name in recipe.methods}
@@ -58,13 +75,6 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
                 progress.begin(number)
                 record = train(recipe, name, seed, folder, progress.watch, data, stop)
             runs[name].append(record)
-    rows = table_of(runs)
-    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
-    echo("\n" + format_table(rows))
-    echo(format_published(recipe.name, rows))
-    echo(format_audits(found))
-    write_json(out / "summary.json", _summary(recipe, rows, found))
-    _report(recipe, runs, found, out, echo)
     return runs
 
 
@@ -97,14 +107,17 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
     return next((name for name in found if "apw" in name), next(iter(found)))
 
 
-def _claim(recipe: Recipe, out: Path) -> None:
+def _claim(recipe: Recipe, out: Path) -> bool:
+    """Writes the recipe into the folder; whether it was not there before."""
     path = out / "recipe.json"
-    if path.exists():
+    known = path.exists()
+    if known:
         _refuse_other(recipe, path)
     elif out.exists() and any(not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, recipe.as_dict())
+    return not known
 
 
 def _refuse_other(recipe: Recipe, path: Path) -> None:
@@ -119,7 +132,7 @@ def _refuse_other(recipe: Recipe, path: Path) -> None:
     wanted = json.loads(json.dumps(recipe.as_dict()))
     held = {**{field.name: field.default for field in dataclasses.fields(Recipe)}, **held}  # of an earlier version
     fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
-    if fields and any(out.rglob("record.json")):
+    if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
 

@@ -102,9 +102,10 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights"))
             self.model = make_model(recipe, problem).to(device)
-        options_ = _options(recipe, name, folder)
-        method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **options_)
-        self.threshold = options_.get("threshold", _paper_threshold(recipe))
+        knobs = _options(recipe, name, folder)
+        method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **knobs)
+        given = knobs.get("threshold")
+        self.threshold = given if isinstance(given, float) else _paper_threshold(recipe)
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
         self.states = folder / "states"
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)

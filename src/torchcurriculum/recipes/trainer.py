@@ -81,7 +81,7 @@ def train(
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
         run = _Run(recipe, name, seed, folder, data)
         run.resume()
         while len(run.record.epochs) < recipe.epochs:
@@ -169,9 +169,8 @@ class _Run:
 
     def finish(self) -> Record:
         self.record.set_array("predicted", self.seen["predicted"].numpy())
-        estimate = (
-            {} if self.pd is None or self.recipe.epochs < 2 else {PD: self.pd.threshold, "pd_epoch": self.pd.transition}
-        )
+        known = self.pd is not None and len(self.pd.dissimilarity)
+        estimate = {PD: self.pd.threshold, "pd_epoch": self.pd.transition} if self.pd and known else {}
         self.record.describe({**self.record.meta, **estimate, "finished": True})
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record

@@ -21,51 +21,45 @@ from typing import Any
 
 import torch
 
-from torchcurriculum.core import derive
-from torchcurriculum.data import load_cifar10, load_cifar_n
-from torchcurriculum.data.noise import flip_labels
+from torchcurriculum.data import Images
 from torchcurriculum.recipes import RECIPES, trainer
+from torchcurriculum.recipes.sources import MODELS, Problem, load_data
 from torchcurriculum.report.table import best_epoch
 
-MODELS = dict(trainer.MODELS)
 KEYS = [f"{part}_{name}" for part in ("valid", "test") for name in ("acc", "eprop", "ece")]
 
 
+SETS: dict[str, dict[str, Any]] = {
+    "n40": {"data": "cifar10", "noise": "synthetic", "noise_rate": 0.4},
+    "worse": {"data": "cifar10n", "noise": "inherent", "noise_rate": 0.4},
+    "clean": {"data": "cifar10", "noise_rate": 0.0},
+}
+
+
 @functools.cache
-def parts(folder: Path, seed: int) -> trainer.Parts:
-    return load_cifar10(folder, seed)
+def problem(name: str, seed: int, folder: Path) -> Problem:
+    base, _, part = name.partition("-")
+    found = load_data(RECIPES["cifar10-n40"]().with_(**SETS[base]), seed, folder)
+    return found if not part else _right_only(found)
 
 
-def data(job: dict[str, Any], folder: Path) -> tuple[trainer.Parts, torch.Tensor]:
-    found = parts(folder, job["seed"])
-    clean = found["train"][1]
-    if job["set"] == "clean":
-        return found, clean
-    if job["set"].startswith("n40"):
-        labels = flip_labels(clean, 0.4, 10, job["seed"])
-        return (found, labels) if job["set"] == "n40" else _right_only(found, labels)
-    labels = torch.from_numpy(load_cifar_n(folder / "CIFAR-10_human.pt")["worse_label"])
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(derive(job["seed"], "split")))
-    labels = labels[order[len(labels) // 10 :]]
-    return (found, labels) if job["set"] == "worse" else _right_only(found, labels)
-
-
-def _right_only(found: trainer.Parts, labels: torch.Tensor) -> tuple[trainer.Parts, torch.Tensor]:
+def _right_only(found: Problem) -> Problem:
     """What a perfect filter would leave: an upper bound for weighting."""
-    x, clean = found["train"]
-    right = labels == clean
-    return {**found, "train": (x[right], clean[right])}, labels[right]
+    train = found.sets["train"]
+    assert found.clean is not None
+    right = train.y == found.clean
+    return Problem({**found.sets, "train": Images(train.x[right], train.y[right])}, found.clean[right], found.classes)
 
 
 @functools.cache
 def _kept(name: str) -> torch.nn.Module:
-    return MODELS[name]()
+    return MODELS[name](Problem({}, None, 10))
 
 
-def reused(name: str) -> torch.nn.Module:
+def reused(recipe: Any, _: Problem) -> torch.nn.Module:
     """The same module for every job of a worker, with fresh parameters: what was compiled for it stays."""
-    model = _kept(name)
-    model.load_state_dict(MODELS[name]().state_dict())
+    model = _kept(recipe.model)
+    model.load_state_dict(MODELS[recipe.model](Problem({}, None, 10)).state_dict())
     model.zero_grad(set_to_none=True)
     return model
 
@@ -74,13 +68,13 @@ def work(job: dict[str, Any], folder: Path, extra: dict[str, Any]) -> dict[str, 
     recipe = RECIPES["cifar10-n40"]().with_(
         epochs=job["epochs"],
         measure=job.get("measure", "pass"),
-        noise_rate=0.4 if job["set"] != "clean" else 0.0,
+        **SETS[job["set"].partition("-")[0]],
         model=job.get("model", "simple-cnn"),
         options={job["method"]: job.get("options", {})},
         **{**extra, **job.get("recipe", {})},
     )
-    trainer.load_data = lambda *_: data(job, folder)  # type: ignore[assignment]
-    trainer.MODELS = {name: functools.partial(reused, name) for name in MODELS}
+    trainer.load_data = lambda *_: problem(job["set"], job["seed"], folder)  # type: ignore[assignment]
+    trainer.make_model = reused
     started = time.time()
     with tempfile.TemporaryDirectory() as out:
         record = trainer.train(recipe, job["method"], job["seed"], Path(out), lambda *_: None, save_seconds=1e9)

@@ -20,20 +20,23 @@ from pathlib import Path
 
 import torch
 
+from torchcurriculum.data import Images
+from torchcurriculum.data.arrays import Rows
 from torchcurriculum.recipes import RECIPES, trainer
+from torchcurriculum.recipes.sources import Problem
 
 
-def fake_data(*_: object) -> tuple[trainer.Parts, torch.Tensor]:
+def fake_data(*_: object) -> Problem:
     draw = torch.Generator().manual_seed(0)
     sizes = {"train": 45_000, "valid": 5_000, "test": 10_000}
-    parts = {
-        name: (
+    sets: dict[str, Rows] = {
+        name: Images(
             torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=draw),
             torch.randint(0, 10, (n,), generator=draw),
         )
         for name, n in sizes.items()
     }
-    return parts, parts["train"][1]
+    return Problem(sets, sets["train"].y, 10)
 
 
 def one(method: str, epochs: int, precision: str, compiled: bool) -> None:

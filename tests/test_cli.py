@@ -119,8 +119,8 @@ def test_metrics_by_hand() -> None:
     # Losses 0.223, 0.916, 0.223: two are at most log 2 = 0.693. Confidences 0.8, 0.6, 0.8 fall into two bins:
     # |1 - 0.8| * 2/3 + |0 - 0.6| * 1/3 = 1/3.
     logits = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.8, 0.2]]).log()
-    found = dict(evaluate(Fixed(), Arrays(logits, torch.tensor([0, 1, 0]))))
-    assert found == pytest.approx({"acc": 2 / 3, "eprop": 2 / 3, "ece": 1 / 3}, abs=1e-6)
+    found = dict(evaluate(Fixed(), Arrays(logits, torch.tensor([0, 1, 0])), threshold=0.92))
+    assert found == pytest.approx({"acc": 2 / 3, "eprop": 2 / 3, "eprop_e": 1.0, "ece": 1 / 3}, abs=1e-6)
 
 
 def test_audit_by_hand() -> None:

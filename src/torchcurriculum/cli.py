@@ -12,12 +12,11 @@ from pathlib import Path
 
 from . import methods
 from .audit import audit
-from .recipes import RECIPES, Recipe, run
-from .recipes.runner import figures, format_table, write_json
-from .recipes.trainer import SAVE_SECONDS, Interrupted
+from .recipes import RECIPES, TABLES, Recipe, run
+from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
 from .record import Record, RecordError
 from .report import write_report
-from .report.table import summarise
 
 __all__ = ["main"]
 
@@ -51,10 +50,12 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     one = command("run", _run, "run a recipe")
-    one.add_argument("recipe", help="a name from `curriculum list`")
+    one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
     one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
+    one.add_argument("--model", metavar="NAME", help="another network; for text also a folder or hub name")
+    one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     two = command("compare", _compare, "print the table of finished runs")
     two.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     two.add_argument("--json", type=Path, metavar="FILE", help="write the table and every run's figures there, too")
+    two.add_argument("--md", type=Path, metavar="FILE", help="write the table there as markdown")
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
@@ -82,41 +84,67 @@ def _run(options: argparse.Namespace) -> None:
 
         run_separable(out, *(options.seeds or [0])[:1])
         return
-    run(_chosen(options), out, options.data, save_seconds=options.save_seconds)
+    if options.recipe not in TABLES:
+        run(_chosen(_known(options.recipe), options), out, options.data, save_seconds=options.save_seconds)
+        return
+    if options.model or options.weights:
+        raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
+    for recipe in [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]:
+        run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds)
 
 
-def _chosen(options: argparse.Namespace) -> Recipe:
-    if options.recipe not in RECIPES:
-        known = [*RECIPES, "separable"]
-        close = difflib.get_close_matches(options.recipe, known, n=2)
+def _known(name: str) -> Recipe:
+    if name not in RECIPES:
+        known = [*RECIPES, *TABLES, "separable"]
+        close = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"there is no recipe called {options.recipe!r}; {hint}")
-    recipe = RECIPES[options.recipe]()
+        raise ValueError(f"there is no recipe called {name!r}; {hint}")
+    return RECIPES[name]()
+
+
+def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     for name in options.method or ():
-        methods.entry(name)
+        methods.entry(base_name(name))
+        if "@" in name and name not in recipe.options:
+            variants = [variant for variant in recipe.options if "@" in variant]
+            hint = f"it has {', '.join(variants)}" if variants else "it has no variants"
+            raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
-    changes = {"methods": options.method, "seeds": options.seeds, "epochs": options.epochs}
+    names = ("seeds", "epochs", "model", "weights")
+    changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value}
     return recipe.with_(**chosen)
 
 
-def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
-    """Records by method, in the order of their seeds, from folders of runs or of single records."""
+def _load(folders: Sequence[Path]) -> list[Record]:
     paths = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     if not paths:
         raise RecordError(f"there is no record in {', '.join(map(str, folders))}")
-    records = sorted((Record.load(path) for path in paths), key=lambda record: record.meta.get("seed", 0))
+    return [Record.load(path) for path in paths]
+
+
+def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
+    """Records by method, in the order of their seeds, from folders of runs or of single records."""
+    records = sorted(_load(folders), key=lambda record: record.meta.get("seed", 0))
     order = sorted({str(record.meta.get("method", "?")) for record in records}, key=lambda name: name != "vanilla")
     return {name: [record for record in records if record.meta.get("method", "?") == name] for name in order}
 
 
 def _compare(options: argparse.Namespace) -> None:
-    runs = _records(options.folders)
-    rows = summarise(runs)
-    print(format_table(rows))
+    records = _load(options.folders)
+    found = by_recipe(records)
+    tables = {recipe: table_of(runs) for recipe, runs in found.items()}
+    for recipe, rows in tables.items():
+        print(f"{recipe}\n" if len(tables) > 1 else "", format_table(rows), format_published(recipe, rows), sep="\n")
+    if unfinished(records):
+        print(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
     if options.json:
-        write_json(options.json, {"table": [vars(row) for row in rows], "runs": figures(runs)})
+        table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
+        write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
+    if options.md:
+        parts = [format_markdown(recipe, found[recipe], rows) for recipe, rows in tables.items()]
+        options.md.write_text("\n".join(parts), encoding="utf-8")
 
 
 def _audit(options: argparse.Namespace) -> None:
@@ -143,8 +171,10 @@ def _report(options: argparse.Namespace) -> None:
 def _list(options: argparse.Namespace) -> None:
     print("recipes (curriculum run NAME):")
     for name, make in RECIPES.items():
-        print(f"  {name:<16}{make().summary}")
-    print(f"  {'separable':<16}the paper's illustrative example: logistic regression on separable points")
+        print(f"  {name:<28}{make().summary}")
+    for name, table in TABLES.items():
+        print(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table())}")
+    print(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
     print("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():
         print(f"  {name:<16}{methods.entry(name).summary}")

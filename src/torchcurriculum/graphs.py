@@ -32,6 +32,7 @@ class GraphedStep:
         optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
             fused=True)``: a learning rate that is a number would stay what it was at the capture.
         autocast: ``autocast() -> context manager`` for mixed precision, or None.
+        capture: False runs every step as it is.
 
     Example:
         >>> from torchcurriculum import Arrays, methods
@@ -51,12 +52,13 @@ class GraphedStep:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         autocast: Callable[[], AbstractContextManager[Any]] | None = None,
+        capture: bool = True,
     ) -> None:
         self.curriculum, self.model, self.optimizer = curriculum, model, optimizer
         self._autocast = autocast or nullcontext
         self._captured: dict[Hashable, _Captured] = {}
         self._warm: dict[Hashable, int] = {}
-        self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self._stream = torch.cuda.Stream() if capture and torch.cuda.is_available() else None
         self._capturable = self._stream is not None and _can_be_captured(optimizer)
 
     def __call__(self, batch: Batch) -> Tensor:

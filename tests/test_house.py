@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "theory": {"record", "functional"},
     "audit": {"record", "theory"},
     "report": {"record", "theory", "audit"},
-    "integrations": {"curriculum", "core"},
+    "integrations": {"checkpoint", "core", "curriculum", "record"},
 }
 FREE = {"recipes", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}

@@ -67,9 +67,13 @@ class Feed:
                 generator = (torch.Generator().manual_seed(seed(number)),) if draws else ()
                 yield self.data.batch(batches[number], *generator)
         else:
-            numbered = range(start, len(batches))
-            self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
-            yield from self._make_loader()
+            yield from self.loader(batches, seed, start)
+
+    def loader(self, batches: list[Tensor], seed: Callable[[int], int], start: int = 0) -> DataLoader[Any]:
+        """A loader that hands out the batches from number ``start`` on; always the same, told what is next."""
+        numbered = range(start, len(batches))
+        self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
+        return self._make_loader()
 
     def rows(self, index: Tensor, seed: int) -> Any:
         """The raw batch of some rows as they are, read by this process."""

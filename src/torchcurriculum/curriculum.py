@@ -72,6 +72,7 @@ class Curriculum:
         collate_fn: As in ``DataLoader``.
         workers: Loader processes, for a set that is read row by row (one with ``batch`` is read at once).
         pin_memory: As in ``DataLoader``.
+        persistent_workers: Keep the loader processes from one epoch to the next.
         drop_last: Leave out the last rows of an epoch if they do not fill a batch.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
         samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
@@ -110,6 +111,7 @@ class Curriculum:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         workers: int = 0,
         pin_memory: bool = False,
+        persistent_workers: bool = True,
         drop_last: bool = False,
         record: Record | str | Path | None = None,
         samples: bool = False,
@@ -130,7 +132,7 @@ class Curriculum:
         self.task = Task(forward, loss_fn, self._fetch_rows)
         self._device = torch.device("cpu")
         self._unpack = unpack
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent=True)
+        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent_workers)
         measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._last = Spread(torch.full((self.n,), math.inf))

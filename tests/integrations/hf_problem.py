@@ -1,7 +1,8 @@
-"""Tiny problems for the trainers of transformers: BERT from a config, 37 sequences of 6 tokens, every fifth label wrong."""
+"""A tiny problem for the trainers of transformers: BERT from a config, 37 sequences, every fifth label wrong."""
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
 
-from torchcurriculum import methods
+from torchcurriculum import Method, methods
 from torchcurriculum.integrations.transformers import CurriculumTrainer
 
 N, LENGTH, EPOCHS = 37, 6, 3
+gc.freeze()  # the trainer collects garbage whenever it starts, and half a second would go into looking at modules
 
 
 def rows(labels: list[int] | None = None, n: int = N) -> Dataset:
@@ -32,7 +34,9 @@ def bert(dropout: float = 0.0, kind: type = BertForSequenceClassification, **opt
     dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        config = BertConfig(vocab_size=20, max_position_embeddings=8, initializer_range=0.5, **sizes, **dropouts, **options)
+        config = BertConfig(
+            vocab_size=20, max_position_embeddings=8, initializer_range=0.5, **sizes, **dropouts, **options
+        )
         return kind(config).double()
 
 
@@ -57,12 +61,19 @@ def settings(folder: Path, **options: Any) -> TrainingArguments:
     return TrainingArguments(**given)
 
 
-def trainer(name: str, folder: Path, model: Any = None, data: Any = None, measure: Any = "pass", **options: Any) -> Any:
-    """A trainer with the method of this name."""
+KNOBS: dict[str, dict[str, Any]] = {"s-apw-e": {"fraction": 0.4}}
+
+
+def method(name: str, n: int = N) -> Method:
+    """A method that is done growing before the last epoch."""
+    return methods.build(name, n, EPOCHS, **KNOBS.get(name, {}))
+
+
+def trainer(name: str, folder: Path, model: Any = None, data: Any = None, more: Any = None, **options: Any) -> Any:
+    """A trainer with the method of this name; ``more`` are its own arguments, ``options`` those of its settings."""
     data = rows() if data is None else data
-    method = methods.build(name, len(data), EPOCHS)
-    args = settings(folder, **options)
-    return CurriculumTrainer(bert() if model is None else model, args, train_dataset=data, method=method, measure=measure)
+    given = {"train_dataset": data, "method": method(name, len(data)), **(more or {})}
+    return CurriculumTrainer(bert() if model is None else model, settings(folder, **options), **given)
 
 
 def tensors(trained: Any) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from .sequences import ROWS, RowCollator, Rows, sample_losses
 
 try:
     from transformers import Trainer
+    from transformers.trainer_utils import has_length
 except ImportError as error:
     raise ImportError("this needs transformers 5.17 or newer: pip install 'torchcurriculum[transformers]'") from error
 
@@ -68,6 +69,7 @@ class CurriculumMixin(Base):
         super().__init__(*args, **kwargs)
         self._refuse(loss_fn)
         self._stepping = False
+        model: Any = self.model
         data, collate = self.train_dataset, self.data_collator
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
@@ -76,7 +78,7 @@ class CurriculumMixin(Base):
         self.curriculum = Curriculum(
             method,
             Rows(data),
-            loss_fn or sample_losses(self.model, getattr(self.label_smoother, "epsilon", 0.0)),
+            loss_fn or sample_losses(model, getattr(self.label_smoother, "epsilon", 0.0)),
             batch_size=self._train_batch_size * self.args.world_size,
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
             measure=measure,
@@ -85,6 +87,7 @@ class CurriculumMixin(Base):
             collate_fn=RowCollator(collate),
             workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            persistent_workers=self.args.dataloader_persistent_workers,
             drop_last=self.args.dataloader_drop_last,
             record=record,
             samples=samples,
@@ -128,15 +131,15 @@ class CurriculumMixin(Base):
         loss = self.curriculum.loss(model, self.curriculum.batch(inputs))
         return loss * self.current_gradient_accumulation_steps  # by which the trainer is about to divide
 
-    def _run_epoch(self, **parts: Any) -> None:
-        rows = len(self.train_dataset)  # type: ignore[arg-type]
-        if rows != self.curriculum.n:
-            words = f"the training set had {self.curriculum.n} rows and now has {rows}"
+    def _run_epoch(self, *args: Any, **parts: Any) -> None:
+        data: Any = self.train_dataset
+        if len(data) != self.curriculum.n:
+            words = f"the training set had {self.curriculum.n} rows and now has {len(data)}"
             raise ValueError(f"{words}; a curriculum keeps something for every row, so make a new trainer")
         self.curriculum.start(parts["model"])
         steps = len(self.curriculum.loader())
         updates = math.ceil(steps / self.args.gradient_accumulation_steps)
-        super()._run_epoch(**{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
+        super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
         self.curriculum.finish()
         row = self.curriculum.record.epochs[-1].items()
         self.log({f"curriculum_{name}": x for name, x in row if isinstance(x, float) and math.isfinite(x)})
@@ -167,7 +170,7 @@ class CurriculumMixin(Base):
         loader = getattr(super().get_train_dataloader, "__func__", None)
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
         reasons = {
-            "it needs a train_dataset": self.train_dataset is None,
+            "it needs a train_dataset with a length and row numbers": not has_length(self.train_dataset),
             "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
             "get_train_dataloader of your own cannot": (sampler is not None and type(sampler) is not RandomSampler)
             or loader is not Trainer.get_train_dataloader,

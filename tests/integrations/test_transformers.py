@@ -329,7 +329,7 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
     [
         ({"train_sampling_strategy": "group_by_length"}, {}, "the method decides which rows come when"),
         ({}, {"compute_loss_func": lambda outputs, labels, num_items_in_batch: outputs.loss}, "pass loss_fn"),
-        ({"label_smoothing_factor": 0.1}, {"loss_fn": lambda logits, y: logits[:, 0]}, "smooth in your loss_fn"),
+        ({"label_smoothing_factor": 0.1}, {"loss_fn": lambda logits, y: logits[:, 0]}, "not loss_fn; smooth there"),
         ({"auto_find_batch_size": True}, {}, "auto_find_batch_size"),
         ({"ignore_data_skip": True}, {}, "ignore_data_skip"),
         ({}, {"train_dataset": None}, "it needs a train_dataset with a length"),

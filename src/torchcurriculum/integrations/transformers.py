@@ -67,9 +67,10 @@ class CurriculumMixin(Base):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._refuse(loss_fn)
+        for words, refused in self.refusals(loss_fn).items():
+            if refused:
+                raise ValueError(f"{type(self).__name__}: {words}")
         self._stepping = False
-        model: Any = self.model
         data, collate = self.train_dataset, self.data_collator
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
@@ -78,11 +79,11 @@ class CurriculumMixin(Base):
         self.curriculum = Curriculum(
             method,
             Rows(data),
-            loss_fn or sample_losses(model, getattr(self.label_smoother, "epsilon", 0.0)),
+            loss_fn or self.default_loss(),
             batch_size=self._train_batch_size * self.args.world_size,
             seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
             measure=measure,
-            forward=forward or _logits,
+            forward=forward or self.default_forward,
             unpack=self.unpack,
             collate_fn=RowCollator(collate),
             workers=self.args.dataloader_num_workers,
@@ -93,6 +94,16 @@ class CurriculumMixin(Base):
             samples=samples,
             nan_strategy=nan_strategy,
         )
+
+    def default_loss(self) -> LossFunction:
+        """The model's own loss, one for each sequence."""
+        model: Any = self.model
+        return sample_losses(model, getattr(self.label_smoother, "epsilon", 0.0))
+
+    def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Any:
+        """The logits of a call without labels."""
+        outputs = model(**inputs)
+        return outputs["logits"] if isinstance(outputs, Mapping) else outputs
 
     def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """What the model takes, and the labels: a tensor, or a dict if ``label_names`` are several."""
@@ -164,36 +175,28 @@ class CurriculumMixin(Base):
             raise ValueError(f"{resume} holds no state of the curriculum at step {self.state.global_step}")
         return self.curriculum.progress()
 
-    def _refuse(self, loss_fn: LossFunction | None) -> None:
-        """Says which wishes of the user cannot be kept, and why, rather than pass over them."""
+    def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
+        """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
         args, sampler = self.args, self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
-        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
-        reasons = {
+        chosen = sampler is not None and type(sampler) is not RandomSampler
+        split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
+        return {
             "it needs a train_dataset with a length and row numbers": not has_length(self.train_dataset),
             "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
-            "get_train_dataloader of your own cannot": (sampler is not None and type(sampler) is not RandomSampler)
-            or loader is not Trainer.get_train_dataloader,
+            "get_train_dataloader of your own cannot": chosen or loader is not Trainer.get_train_dataloader,
             "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
                 self.compute_loss_func is not None
             ),
-            "label_smoothing_factor says how the model's own loss is computed; smooth in your loss_fn instead": (
+            "label_smoothing_factor changes the model's own loss, not loss_fn; smooth there": (
                 loss_fn is not None and self.label_smoother is not None
             ),
             "auto_find_batch_size would begin an epoch twice": args.auto_find_batch_size,
             "ignore_data_skip would train twice on the rows of a resumed epoch": args.ignore_data_skip,
             "several GPUs need several processes: start it with torchrun": args.n_gpu > 1,
-            "a model that is split over processes (FSDP, DeepSpeed, tensor parallelism) is not supported": sharded,
+            "a model that is split over processes (FSDP, DeepSpeed, tensor parallelism) is not supported": split,
         }
-        for words, refused in reasons.items():
-            if refused:
-                raise ValueError(f"{type(self).__name__}: {words}")
 
 
 class CurriculumTrainer(CurriculumMixin, Trainer):
     """``transformers.Trainer`` with a method: the only new argument is ``method=``; see ``CurriculumMixin``."""
-
-
-def _logits(model: nn.Module, inputs: dict[str, Any]) -> Any:
-    outputs = model(**inputs)
-    return outputs["logits"] if isinstance(outputs, Mapping) else outputs

@@ -1,0 +1,34 @@
+"""Each rank of ``torchrun -m tests.integrations.hf_ranks FOLDER`` trains every case and leaves its tensors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from .hf_problem import tensors, trainer
+
+# Of two ranks; one process takes twice the rows at a time.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {"per_device_train_batch_size": 4}),
+    "apw-e": ("apw-e", {"per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 3}),
+    "apw-ei": ("apw-ei", {"per_device_train_batch_size": 4}),
+    "s-apw-e": ("s-apw-e", {"per_device_train_batch_size": 4}),
+    "accumulated": ("apw-e", {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}),
+}
+
+
+def main(folder: Path) -> None:
+    """Trains all cases."""
+    for case, (name, options) in CASES.items():
+        made = trainer(name, folder / case, **options)
+        made.train()
+        state = {key: value.contiguous() for key, value in tensors(made).items() if value.numel()}
+        save_file(state, folder / f"{case}-{os.environ['RANK']}.safetensors")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,16 @@ def test_the_run_is_that_of_the_own_loop(name: str, measure: str, tmp_path: Path
     made.train()
     assert apart(tensors(made), own_loop(name, measure)) == 0
     assert len(made.curriculum.record.epochs) == EPOCHS
+
+
+def test_the_own_loop_reads_a_data_set_of_datasets_row_by_row() -> None:
+    """It has a ``batch`` of another meaning."""
+    curriculum = Curriculum(method("vanilla"), rows().remove_columns("note").with_format("torch"), batch_size=8)
+    curriculum.start(torch.nn.Linear(1, 1))
+    first = next(iter(curriculum.loader()))
+    ids = torch.tensor(rows()["input_ids"][:])
+    assert torch.equal(first["input_ids"], ids[curriculum.batches()[0]])
+    assert torch.equal(curriculum._fetch_rows(torch.tensor([3])).x["input_ids"], ids[[3]])
 
 
 # ---------------------------------------------------------------------- accumulation
@@ -236,6 +249,15 @@ def test_evaluation_is_the_trainers_own(tmp_path: Path) -> None:
     assert len(history) == EPOCHS + 1
 
 
+@pytest.mark.parametrize("options", [{"bf16": True}, {"gradient_checkpointing": True}, {"dataloader_drop_last": True}])
+def test_other_settings_of_the_trainer(options: dict[str, Any], tmp_path: Path) -> None:
+    made = trainer("apw-ei", tmp_path, bert().float(), num_train_epochs=8, learning_rate=0.02, **options)
+    made.train()
+    means = [row["loss_mean"] for row in made.curriculum.record.epochs]
+    assert means[-1] < means[0]
+    assert made.curriculum.record.epochs[0]["steps"] == (4 if "dataloader_drop_last" in options else 5)
+
+
 def test_what_the_method_did_is_logged(tmp_path: Path) -> None:
     made = trainer("apw-e", tmp_path)
     made.train()
@@ -332,6 +354,7 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
         ({"label_smoothing_factor": 0.1}, {"loss_fn": lambda logits, y: logits[:, 0]}, "not loss_fn; smooth there"),
         ({"auto_find_batch_size": True}, {}, "auto_find_batch_size"),
         ({"ignore_data_skip": True}, {}, "ignore_data_skip"),
+        ({"accelerator_config": {"split_batches": True}}, {}, "leave split_batches and dispatch_batches alone"),
         ({}, {"train_dataset": None}, "it needs a train_dataset with a length"),
         ({}, {"method": method("apw-e", N + 1)}, f"made for {N + 1} rows and the training set has {N}"),
         ({}, {"train_dataset": rows().to_iterable_dataset()}, "it needs a train_dataset with a length and row numbers"),
@@ -364,3 +387,20 @@ def test_a_batch_without_labels_is_refused(tmp_path: Path) -> None:
     made = trainer("apw-e", tmp_path, data=rows().remove_columns("labels"))
     with pytest.raises(ValueError, match="a batch has input_ids, curriculum_rows, and no labels under labels"):
         made.train()
+
+
+# ---------------------------------------------------------------------- the package
+
+
+@pytest.mark.parametrize("name", ["transformers", "trl"])
+def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = f"torchcurriculum.integrations.{name}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match=rf"pip install 'torchcurriculum\[{name}\]'"):
+        importlib.import_module(module)
+
+
+def test_transformers_is_imported_only_when_used() -> None:
+    code = "import sys, torchcurriculum.integrations; assert not {'transformers', 'trl', 'datasets'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -62,7 +62,7 @@ class Feed:
         """
         if isinstance(self.data, Arrays):
             yield from self._blocks(self.data, batches, seed, start, draws)
-        elif hasattr(self.data, "batch"):
+        elif _hands_out_batches(self.data):
             for number in range(start, len(batches)):
                 generator = (torch.Generator().manual_seed(seed(number)),) if draws else ()
                 yield self.data.batch(batches[number], *generator)
@@ -77,7 +77,7 @@ class Feed:
 
     def rows(self, index: Tensor, seed: int) -> Any:
         """The raw batch of some rows as they are, read by this process."""
-        if hasattr(self.data, "batch"):
+        if _hands_out_batches(self.data):
             return self.data.batch(index.cpu())
         return _Reader(self.data, self._collate).__getitems__([seed, *index.tolist()])
 
@@ -125,6 +125,11 @@ class _Reader(Dataset[Any]):
             torch.default_generator.manual_seed(seed)
             at_once = getattr(self.data, "__getitems__", None)
             return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
+
+
+def _hands_out_batches(data: Any) -> bool:
+    """Whether ``data.batch(index)`` is there; what ``datasets.Dataset`` calls so makes a data set of batches."""
+    return hasattr(data, "batch") and not hasattr(data, "column_names")
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -27,7 +27,7 @@ except ImportError as error:
     raise ImportError("this needs transformers 5.17 or newer: pip install 'torchcurriculum[transformers]'") from error
 
 if TYPE_CHECKING:
-    Base = Trainer
+    from transformers import Trainer as Base
 else:
     Base = object
 
@@ -152,8 +152,9 @@ class CurriculumMixin(Base):
         updates = math.ceil(steps / self.args.gradient_accumulation_steps)
         super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
         self.curriculum.finish()
-        row = self.curriculum.record.epochs[-1].items()
-        self.log({f"curriculum_{name}": x for name, x in row if isinstance(x, float) and math.isfinite(x)})
+        if self.args.logging_strategy != "no":
+            row = self.curriculum.record.epochs[-1].items()
+            self.log({f"curriculum_{name}": x for name, x in row if isinstance(x, float) and math.isfinite(x)})
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
@@ -193,10 +194,28 @@ class CurriculumMixin(Base):
             ),
             "auto_find_batch_size would begin an epoch twice": args.auto_find_batch_size,
             "ignore_data_skip would train twice on the rows of a resumed epoch": args.ignore_data_skip,
+            "batches are shared out by the curriculum; leave split_batches and dispatch_batches alone": bool(
+                args.accelerator_config.split_batches or args.accelerator_config.dispatch_batches
+            ),
             "several GPUs need several processes: start it with torchrun": args.n_gpu > 1,
             "a model that is split over processes (FSDP, DeepSpeed, tensor parallelism) is not supported": split,
         }
 
 
 class CurriculumTrainer(CurriculumMixin, Trainer):
-    """``transformers.Trainer`` with a method: the only new argument is ``method=``; see ``CurriculumMixin``."""
+    """``transformers.Trainer`` with a method: the only new argument that is needed is ``method=``.
+
+    Example:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+        >>> from torchcurriculum import APW
+        >>> rows = {"input_ids": [[1, 2], [3, 4], [5, 6], [7, 8]], "labels": [0, 0, 1, 1]}
+        >>> sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+        >>> model = BertForSequenceClassification(BertConfig(vocab_size=9, **sizes))
+        >>> args = TrainingArguments(tempfile.mkdtemp(), num_train_epochs=2, report_to="none", use_cpu=True)
+        >>> trainer = CurriculumTrainer(model, args, train_dataset=Dataset.from_dict(rows), method=APW(4, q=2))
+        >>> trainer.train()  # doctest: +SKIP
+        >>> trainer.curriculum.method.weights
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """

@@ -45,11 +45,12 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
         """Beside those of any trainer, what would join several rows into one or change the loss of a token."""
+        args: Any = self.args
         return super().refusals(loss_fn) | {
             "packing and padding_free put several rows into one sequence, and each row has a weight of its own": (
-                self.args.packing or self.padding_free
+                args.packing or self.padding_free
             ),
-            "loss_type must be 'nll': the method weighs the negative log-likelihood": self.args.loss_type != "nll",
+            "loss_type must be 'nll': the method weighs the negative log-likelihood": args.loss_type != "nll",
             "label_smoothing_factor is not known to trl's fused head": self.label_smoother is not None,
             "the auxiliary loss of a mixture of experts is of no row; set router_aux_loss_coef=0.0": (
                 self.aux_loss_enabled

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl import SFTConfig, SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from torchcurriculum import methods
+from torchcurriculum import methods, quantile
 from torchcurriculum.integrations.sequences import ROWS, RowCollator, sample_losses
 from torchcurriculum.integrations.trl import CurriculumSFTTrainer
 
@@ -22,6 +22,7 @@ from .hf_problem import EPOCHS, tensors
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "trl_shuffled.py"
 N = 21
+KNOBS: dict[str, dict[str, Any]] = {"apw-e": {"threshold": quantile(0.3)}}  # easy rows from the first epoch on
 
 
 def example() -> Any:
@@ -81,7 +82,7 @@ def questions(long: bool = True) -> Any:
 def trainer(name: str, folder: Path, kind: Any = CurriculumSFTTrainer, more: Any = None, **options: Any) -> Any:
     given = {"train_dataset": questions(), "processing_class": SHUFFLED.tokenizer(), **(more or {})}
     if kind is CurriculumSFTTrainer:
-        given.setdefault("method", methods.build(name, N, EPOCHS))
+        given.setdefault("method", methods.build(name, N, EPOCHS, **KNOBS.get(name, {})))
     return kind(given.pop("model", None) or llama(), settings(folder, **options), **given)
 
 

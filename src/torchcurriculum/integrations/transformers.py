@@ -178,7 +178,8 @@ class CurriculumMixin(Base):
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
         """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
-        args, sampler = self.args, self._get_train_sampler()
+        args: Any = self.args
+        sampler = self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
         chosen = sampler is not None and type(sampler) is not RandomSampler
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None

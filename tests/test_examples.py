@@ -11,7 +11,14 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 ELSEWHERE = {"transformers_rte.py", "trl_shuffled.py"}  # in tests/integrations
-SAYS = {"plain_loop.py": "rho 0.", "own_method.py": "trust"}
+SAYS = {
+    "plain_loop.py": "rho 0.",
+    "own_method.py": "trust",
+    "reduced_loss.py": "rho 0.",
+    "sklearn_estimators.py": "of 50 suspects are wrong",
+    "skorch_net.py": "best method",
+    "trackers.py": "epochs.csv",
+}
 
 
 def test_every_example_is_run() -> None:

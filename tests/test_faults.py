@@ -37,7 +37,8 @@ N, BATCH, EPOCHS, EVERY = 50, 8, 5, 3
 KILLS, SEED = (int(os.environ.get(name, default)) for name, default in (("FAULT_KILLS", 30), ("FAULT_SEED", 0)))
 PLAN = ("clock", "event", "tensors", "event", "clock", "event", "json", "event")
 EVENTS = ("open", "os.mkdir", "os.rename", "os.truncate", "os.remove", "os.rmdir", "shutil.rmtree")
-COMMAND = ["run", "digits", "--method", "vanilla", "--method", "s-apw-e", "--seeds", "0", "--epochs", "3", "--out"]
+COMMAND = ["run", "digits", "--method", "vanilla", "--method", "s-apw-e", "--seeds", "0", "--epochs", "3"]
+COMMAND += ["--save-seconds", "0", "--out"]
 Task = Callable[[Path], None]
 
 # ---------------------------------------------------------------- what is killed
@@ -353,7 +354,7 @@ def test_a_told_command_saves_and_goes_on(
     """Told three times, in the middle and at the last step of an epoch; the record is that of the undisturbed run."""
     out = tmp_path / "out"
     arguments = [*COMMAND, str(out)]
-    real, calls = Curriculum.loss, Counter[str]()
+    real, calls = Curriculum.viewed_loss, Counter[str]()
 
     def told(self: Curriculum, *values: Any) -> Any:
         calls["loss"] += 1
@@ -361,14 +362,17 @@ def test_a_told_command_saves_and_goes_on(
             signal.raise_signal(which)
         return real(self, *values)
 
-    monkeypatch.setattr(Curriculum, "loss", told)
+    monkeypatch.setattr(Curriculum, "viewed_loss", told)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # as in the undisturbed run
     for words in ("in epoch 1 of vanilla, seed 0", "in epoch 2 of vanilla, seed 0", "in epoch 2 of s-apw-e, seed 0"):
         assert command_line(arguments) == 128 + which
         message = capsys.readouterr().err
         assert words in message
         assert "its state is saved. To go on, give the same command again:" in message
-        assert f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --out {out}" in message
+        assert (
+            f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --save-seconds 0 --out {out}"
+            in message
+        )
     assert command_line(arguments) == 0
     trained = calls["loss"]
     for method in ("vanilla", "s-apw-e"):

@@ -14,7 +14,7 @@ from . import methods
 from .audit import audit
 from .recipes import RECIPES, Recipe, run
 from .recipes.runner import figures, format_table, write_json
-from .recipes.trainer import Interrupted
+from .recipes.trainer import SAVE_SECONDS, Interrupted
 from .record import Record, RecordError
 from .report import write_report
 from .report.table import summarise
@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
+    words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
+    one.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, metavar="S", help=words)
     two = command("compare", _compare, "print the table of finished runs")
     two.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     two.add_argument("--json", type=Path, metavar="FILE", help="write the table and every run's figures there, too")
@@ -80,7 +82,7 @@ def _run(options: argparse.Namespace) -> None:
 
         run_separable(out, *(options.seeds or [0])[:1])
         return
-    run(_chosen(options), out, options.data)
+    run(_chosen(options), out, options.data, save_seconds=options.save_seconds)
 
 
 def _chosen(options: argparse.Namespace) -> Recipe:

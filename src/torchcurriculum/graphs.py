@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -28,8 +29,8 @@ class GraphedStep:
     Args:
         curriculum: The curriculum, whose ``epoch`` gives the batches.
         model: The model.
-        optimizer: One whose step can be captured: its learning rate must be a tensor (``lr=torch.tensor(0.1)``) if a
-            schedule changes it, since a captured number stays what it was.
+        optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
+            fused=True)``: a learning rate that is a number would stay what it was at the capture.
         autocast: ``autocast() -> context manager`` for mixed precision, or None.
 
     Example:
@@ -56,6 +57,7 @@ class GraphedStep:
         self._captured: dict[Hashable, _Captured] = {}
         self._warm: dict[Hashable, int] = {}
         self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self._capturable = self._stream is not None and _can_be_captured(optimizer)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Takes one training step; returns the loss, whose value the next call may overwrite."""
@@ -79,7 +81,9 @@ class GraphedStep:
         """What must be the same for a captured step to be this batch's; None if it must run as it is."""
         method = self.curriculum.method.graph_key()
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
-        if method is None or not whole or world_size() > 1 or self.curriculum.nan_strategy != "error":
+        whole = whole and len(batch.index) == self.curriculum.batch_size
+        right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
+        if method is None or not whole or not right:
             return None
         return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training
 
@@ -93,7 +97,10 @@ class GraphedStep:
         return loss
 
     def _step(self, batch: Batch) -> Tensor:
-        return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
+        whole = len(batch.index) == self.curriculum.batch_size
+        # A compiled model would be compiled again for the few rows at the end of an epoch.
+        model = self.model if whole else getattr(self.model, "_orig_mod", self.model)
+        return self._run(lambda: self.curriculum.viewed_loss(model, batch))
 
     def _run(self, compute: Callable[[], Tensor]) -> Tensor:
         with self._autocast():
@@ -102,6 +109,15 @@ class GraphedStep:
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+
+def _can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
+    groups = optimizer.param_groups
+    if all(isinstance(group["lr"], Tensor) and (group.get("fused") or group.get("capturable")) for group in groups):
+        return True
+    words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change"
+    warnings.warn(f"{words}; make the optimizer with lr=torch.tensor(..., device='cuda') and fused=True", stacklevel=3)
+    return False
 
 
 class _Captured:

@@ -28,6 +28,8 @@ class Recipe:
         noise_rate: Share of training labels that are flipped.
         threshold: The error threshold e of APW: a number, or ``"paper"`` for the rule of the paper at ``noise_rate``.
         measure: Where the losses come from: ``"pass"`` or ``"running"``.
+        precision: ``"float32"``, or ``"bfloat16"`` for mixed precision.
+        compile: Whether training steps go through ``torch.compile``.
         options: Further options for a method, by its name.
     """
 
@@ -46,6 +48,8 @@ class Recipe:
     noise_rate: float = 0.0
     threshold: float | Literal["paper", "auto"] = "paper"
     measure: Literal["pass", "running"] = "pass"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Recipe:

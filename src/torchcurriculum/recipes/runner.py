@@ -17,7 +17,7 @@ from ..report.table import METRICS, Summary, best_epoch, summarise
 from . import digits
 from .progress import Progress
 from .recipe import Recipe
-from .trainer import environment, finished, load_data, train, write_json
+from .trainer import SAVE_SECONDS, environment, finished, load_data, train, write_json
 
 __all__ = ["figures", "format_table", "run", "write_json"]
 
@@ -26,7 +26,9 @@ PICTURES = {"digits": digits.picture}
 SHOWN = 20
 
 
-def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print) -> dict[str, list[Record]]:
+def run(
+    recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print, save_seconds: float = SAVE_SECONDS
+) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
     Runs that were finished in ``out`` before are not trained again, and one that was killed goes on where it was.
@@ -36,6 +38,7 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
         out: The folder; one that holds another recipe, or this one with other settings, is refused.
         data: Folder of the data set, for recipes that need one.
         echo: Where the words go.
+        save_seconds: How old the saved state of a run may get.
 
     Returns:
         The records, by method.
@@ -52,7 +55,7 @@ def run(recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print)
                 echo(f"{name:<10} seed {seed}  is finished and not trained again")
             else:
                 progress.begin(number)
-                record = train(recipe, name, seed, folder, progress.watch, data, stop)
+                record = train(recipe, name, seed, folder, progress.watch, data, stop, save_seconds)
             runs[name].append(record)
     rows = summarise(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}

@@ -8,7 +8,9 @@ import os
 import platform
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Arrays, Images, flip_labels, load_cifar10
+from ..graphs import GraphedStep
 from ..models import simple_cnn
 from ..record import Record, RecordError
 from ..report.table import best_epoch
@@ -34,6 +37,7 @@ __all__ = ["Interrupted", "environment", "evaluate", "finished", "load_data", "t
 Parts = dict[str, tuple[Tensor, Tensor]]
 MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model, "simple-cnn": simple_cnn}
 ARRAYS: dict[str, type[Arrays]] = {"digits": Arrays, "cifar10": Images}
+SAVE_SECONDS = 5.0
 Watch = Callable[[str, int, dict[str, Any]], None]
 
 
@@ -78,11 +82,12 @@ def train(
     watch: Watch,
     data: Path | None = None,
     stop: GracefulStop | None = None,
+    save_seconds: float = SAVE_SECONDS,
 ) -> Record:
     """One run, with its record in ``folder``, on an accelerator where there is one.
 
-    A state is saved after every epoch; a run that was killed goes on from its newest whole one, and its record is that
-    of an undisturbed run, except for ``seconds``.
+    A state is saved at the end of an epoch when the last one is old enough; a run that was killed goes on from its
+    newest whole one, and its record is that of an undisturbed run, except for ``seconds``.
 
     Args:
         recipe: What to do.
@@ -92,11 +97,13 @@ def train(
         watch: Called after every epoch with the method's name, the seed and the epoch's row.
         data: Folder of the data set, for recipes that need one.
         stop: Looked at before every step; when it is requested, a state is saved and ``Interrupted`` is raised.
+        save_seconds: How old a state may get; 0 saves after every epoch.
 
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
     run = _Run(recipe, name, seed, folder, data)
+    run.save_seconds = save_seconds
     run.resume()
     while len(run.record.epochs) < recipe.epochs:
         run.epoch(stop or GracefulStop())
@@ -111,12 +118,15 @@ class _Run:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         parts, labels = load_data(recipe, seed, data)
         kind = ARRAYS[recipe.data]
-        self.name, self.seed = f"{name}, seed {seed}", seed
+        self.name, self.seed, self.save_seconds = f"{name}, seed {seed}", seed, SAVE_SECONDS
         self.sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
         self.train_set = kind(self.sets["train"].x, labels.to(device))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights"))
             self.model = MODELS[recipe.model]().to(device)
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # the same shapes come again in every step
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         method = methods.build(name, len(self.train_set), recipe.epochs, **_options(recipe, name))
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
         self.states = folder / "states"
@@ -124,13 +134,16 @@ class _Run:
         self.record.set_array("labels", labels.numpy())
         self.record.set_array("clean", parts["train"][1].numpy())
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
+        if device.type == "cuda":
+            options["measure_batch_size"] = 5000
         self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
-        )
+        self.optimizer = _optimizer(self.model, recipe, device)
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, recipe.epochs, recipe.lr_min)
         self.seen: dict[str, Any] = {"steps": 0, "predicted": torch.zeros(len(self.train_set), dtype=torch.int64)}
-        self.checkpoint = Checkpoint(self.states)
+        self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
+        autocast = partial(torch.autocast, device.type, torch.bfloat16) if recipe.precision == "bfloat16" else None
+        net = torch.compile(self.model) if recipe.compile else self.model
+        self.step = GraphedStep(self.curriculum, net, self.optimizer, autocast)  # type: ignore[arg-type]
 
     def _parts(self) -> dict[str, Any]:
         names = ("model", "optimizer", "schedule", "curriculum", "seen")
@@ -142,6 +155,7 @@ class _Run:
             self.record.rewind(0)
 
     def save(self) -> bool:
+        self._saved = time.monotonic()
         return self.checkpoint.save(self.seen["steps"], **self._parts())
 
     def epoch(self, stop: GracefulStop) -> None:
@@ -150,17 +164,15 @@ class _Run:
         for batch in self.curriculum.epoch(self.model):
             if stop.requested:
                 self._leave(stop)
-            loss = self.curriculum.loss(self.model, batch)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            self.optimizer.step()
+            self.step(batch)
             self.seen["steps"] += 1
         self.schedule.step()
         scores = {part: evaluate(self.model, self.sets[part]) for part in ("valid", "test")}
         self.record.annotate(**{f"{part}_{key}": value for part in scores for key, value in scores[part]})
         if best_epoch(self.record) == len(self.record.epochs) - 1:
             self.seen["predicted"] = _logits(self.model, self.train_set).argmax(1).cpu()
-        self.save()
+        if time.monotonic() - self._saved >= self.save_seconds:
+            self.save()
 
     def _leave(self, stop: GracefulStop) -> None:
         where = f"in epoch {self.curriculum.number} of {self.name}"
@@ -232,7 +244,7 @@ def _without_nan(value: Any) -> Any:
 
 def _options(recipe: Recipe, name: str) -> dict[str, Any]:
     options = dict(recipe.options.get(name, {}))
-    if "apw" in name and "threshold" not in options:
+    if name.startswith(("apw-", "s-apw-", "m-apw-")) and "threshold" not in options:
         rule = recipe.threshold
         paper = error_threshold(recipe.noise_rate, "synthetic") if recipe.noise_rate else error_threshold()
         options["threshold"] = paper if rule == "paper" else rule
@@ -240,5 +252,14 @@ def _options(recipe: Recipe, name: str) -> dict[str, Any]:
 
 
 def _logits(model: nn.Module, data: Arrays) -> Tensor:
+    size = 1024 if data.y.device.type == "cpu" else 5000
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(1024)])
+        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(size)])
+
+
+def _optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
+    """SGD; on CUDA one kernel for all parameters, and a learning rate that a captured step can see change."""
+    options: dict[str, Any] = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
+    if device.type == "cuda":
+        return torch.optim.SGD(model.parameters(), torch.tensor(recipe.lr, device=device), fused=True, **options)
+    return torch.optim.SGD(model.parameters(), recipe.lr, **options)

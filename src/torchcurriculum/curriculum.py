@@ -140,6 +140,7 @@ class Curriculum:
         self._open = self._resumed = False
         self._rows: Tensor | None = None
         self._ordered: list[Tensor] | None = None
+        self._mine: tuple[list[Tensor], list[Tensor]] | None = None  # of which order, and what of it is this rank's
         self._position, self._started = 0, 0.0
         self._measured: Spread | None = None
         self._shares: dict[int, Tensor] = {}
@@ -205,7 +206,10 @@ class Curriculum:
         Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
         then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
         """
-        return [batch[distributed.rank() :: distributed.world_size()] for batch in self._order()]
+        ordered = self._order()
+        if self._mine is None or self._mine[0] is not ordered:
+            self._mine = ordered, [batch[distributed.rank() :: distributed.world_size()] for batch in ordered]
+        return self._mine[1]
 
     def loader(self) -> DataLoader[Any]:
         """A loader of the batches of the epoch, for a trainer that wants one: always the same, so that workers stay.
@@ -222,7 +226,8 @@ class Curriculum:
         whatever their losses (vanilla, E-weighting). A method that weighs by loss sees one batch at a time; each then
         counts by the number of its rows. All ranks must call it.
         """
-        first, mine = self.steps_done, self.batches()[self.steps_done :][:batches]
+        first = self.steps_done
+        mine = self.batches()[first : first + batches]
         self._shares = {}
         if len(mine) < 2:
             return

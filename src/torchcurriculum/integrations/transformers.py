@@ -120,7 +120,8 @@ class CurriculumMixin(Base):
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
         """The batches of one optimizer step, after a look at whether they are the next ones of the plan."""
         samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        for batch, rows in zip(samples, self.curriculum.batches()[self.curriculum.steps_done :], strict=False):
+        done = self.curriculum.steps_done
+        for batch, rows in zip(samples, self.curriculum.batches()[done : done + len(samples)], strict=True):
             held = batch.pop(ROWS, None)
             if held is None or (len(rows) and not torch.equal(held.cpu(), rows)):
                 raise RuntimeError("a batch is not the one the method has planned; leave get_train_dataloader as it is")

@@ -91,6 +91,81 @@ def test_a_start_without_a_finish_ends_the_epoch_before() -> None:
     assert len(curriculum.record.epochs) == 1
 
 
+def _accumulated(name: str, batch_size: int, parts: int) -> torch.nn.Module:
+    """Trains with ``parts`` batches to a step."""
+    net = model()
+    curriculum = Curriculum(methods.build(name, N, 4), data(), batch_size=batch_size, seed=5)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    for _ in range(4):
+        curriculum.start(net)
+        loader = curriculum.batches()
+        for first in range(0, len(loader), parts):
+            curriculum.accumulate(parts)
+            optimizer.zero_grad()
+            for index in loader[first : first + parts]:
+                curriculum.loss(net, curriculum.batch(data().batch(index))).backward()
+            optimizer.step()
+        curriculum.finish()
+    return net
+
+
+@pytest.mark.parametrize("name", ["vanilla", "apw-e", "s-apw-e", "infobatch", "spl", "lambda-step"])
+def test_parts_of_a_batch_add_up_to_it(name: str) -> None:
+    """Also at the end of an epoch, where 5 rows are two parts of 2 and 3."""
+    whole, parts = _accumulated(name, BATCH, 1), _accumulated(name, BATCH // 4, 4)
+    for key, value in whole.state_dict().items():
+        assert (value - parts.state_dict()[key]).abs().max() < 1e-13
+
+
+def test_parts_of_a_batch_have_shares_of_the_weight() -> None:
+    curriculum, net, _ = _make("apw-e")
+    curriculum.start(net)
+    curriculum.method.log_weights[:] = torch.arange(N).double().log1p()  # type: ignore[index, operator]
+    curriculum.accumulate(2)
+    first, second = (1 + rows.double() for rows in curriculum.batches()[:2])
+    expected = [(part.sum() / (first.sum() + second.sum())).item() for part in (first, second)]
+    assert [share.item() for share in curriculum._shares.values()] == pytest.approx(expected, rel=1e-12)
+    curriculum.accumulate(1)
+    assert not curriculum._shares
+
+
+class _Listed(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __init__(self) -> None:
+        self.rows = data()
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.rows.x[row], self.rows.y[row]
+
+
+def test_the_loader_hands_out_the_batches_of_the_epoch() -> None:
+    net = model()
+    curriculum = Curriculum(methods.build("s-apw-e", N, 4, fraction=0.4), _Listed(), batch_size=BATCH, seed=5)
+    loader = curriculum.loader()
+    assert len(loader) == 5  # of an epoch over everything
+    curriculum.start(net)
+    assert curriculum.loader() is loader
+    assert len(loader) == 2
+    for (x, y), rows in zip(loader, curriculum.batches(), strict=True):
+        assert torch.equal(x, data().x[rows])
+        assert torch.equal(y, data().y[rows])
+
+
+def test_progress_ends_an_epoch_that_is_done() -> None:
+    curriculum, net, _ = _make("apw-e")
+    assert curriculum.progress() == (0, 0)
+    curriculum.start(net)
+    for number, index in enumerate(curriculum.batches(), 1):
+        curriculum.loss(net, curriculum.batch(data().batch(index)))
+        assert curriculum.progress() == ((0, number) if number < 5 else (1, 0))
+    assert len(curriculum.record.epochs) == 1
+    other, _, _ = _make("apw-e")
+    other.load_state_dict(curriculum.state_dict())
+    assert other.progress() == (1, 0)
+
+
 @pytest.mark.parametrize("name", ["vanilla", "apw-ei", "mixup", "spl"])
 def test_a_graphed_step_without_an_accelerator_is_the_plain_step(name: str) -> None:
     curriculum, net, optimizer = _make(name)

@@ -240,6 +240,11 @@ class Curriculum:
             shares = torch.where(of_own > 0, of_all / of_own, 0.0)
         self._shares = dict(enumerate(shares, first))
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether the next batch is a part of a larger one."""
+        return self.steps_done in self._shares
+
     def batch(self, raw: Any, index: Tensor | None = None) -> Batch:
         """The next batch of the epoch on the model's device, ready for ``loss``.
 
@@ -294,7 +299,7 @@ class Curriculum:
             whole = self._last.whole()
             check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
         self._append_row()
-        self._ordered = None
+        self._ordered = self._mine = None
 
     # ------------------------------------------------------------------ a step
 

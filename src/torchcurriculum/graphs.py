@@ -85,6 +85,7 @@ class GraphedStep:
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
         whole = whole and len(batch.index) == self.curriculum.batch_size
         right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
+        right = right and not self.curriculum.accumulates
         if method is None or not whole or not right:
             return None
         return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training

@@ -55,7 +55,7 @@ def moving_threshold(rho: Tensor | float, classes: Tensor | float) -> Tensor:
 
     Example:
         >>> moving_threshold(0.5, 10).exp(), moving_threshold(0.4, 10).exp()
-        (tensor(10., dtype=torch.float64), tensor(14.5000, dtype=torch.float64))
+        (tensor(10.0000, dtype=torch.float64), tensor(14.5000, dtype=torch.float64))
     """
     rho = torch.as_tensor(rho, dtype=torch.float64)
     return torch.log1p((classes - 1) * (1 - rho) / rho)

@@ -53,7 +53,7 @@ class RAPW(Method):
         >>> method.rho                                                # mean of 1/2 and 3/4, with rho = 1/2 before
         tensor(0.6250, dtype=torch.float64)
         >>> method.weights * 13                                       # odds 0.6 and 0.2: 3/8 and 1/6
-        tensor([9., 4.], dtype=torch.float64)
+        tensor([9.0000, 4.0000], dtype=torch.float64)
 
     Reference:
         Ours (docs/decisions/0004-beyond-the-paper.md), after Li et al., Adaptively Point-weighting Curriculum Learning,

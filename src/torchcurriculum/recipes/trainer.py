@@ -23,6 +23,7 @@ from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Arrays, Images, flip_labels, load_cifar10
 from ..models import simple_cnn
+from ..predictions import Predictions
 from ..record import Record, RecordError
 from ..report.table import best_epoch
 from ..thresholds import error_threshold
@@ -54,8 +55,7 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> tuple[Pa
     else:
         parts = load_cifar10(folder, seed)
     clean = parts["train"][1]
-    classes = int(max(y.max() for _, y in parts.values())) + 1
-    return parts, flip_labels(clean, recipe.noise_rate, classes, seed)
+    return parts, flip_labels(clean, recipe.noise_rate, _classes(parts), seed)
 
 
 def finished(recipe: Recipe, folder: Path) -> Record | None:
@@ -129,11 +129,12 @@ class _Run:
             self.model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
         )
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, recipe.epochs, recipe.lr_min)
-        self.seen: dict[str, Any] = {"steps": 0, "predicted": torch.zeros(len(self.train_set), dtype=torch.int64)}
+        self.seen: dict[str, Any] = {"steps": 0}
+        self.predictions = Predictions(labels.to(device), _classes(parts))
         self.checkpoint = Checkpoint(self.states)
 
     def _parts(self) -> dict[str, Any]:
-        names = ("model", "optimizer", "schedule", "curriculum", "seen")
+        names = ("model", "optimizer", "schedule", "curriculum", "predictions", "seen")
         return {name: getattr(self, name) for name in names}
 
     def resume(self) -> None:
@@ -145,7 +146,7 @@ class _Run:
         return self.checkpoint.save(self.seen["steps"], **self._parts())
 
     def epoch(self, stop: GracefulStop) -> None:
-        """The rest of an epoch: trains, evaluates, notes the predictions of the best epoch so far, saves."""
+        """The rest of an epoch: trains, evaluates, notes the predictions for all training rows, saves."""
         self.model.train()
         for batch in self.curriculum.epoch(self.model):
             if stop.requested:
@@ -158,8 +159,8 @@ class _Run:
         self.schedule.step()
         scores = {part: evaluate(self.model, self.sets[part]) for part in ("valid", "test")}
         self.record.annotate(**{f"{part}_{key}": value for part in scores for key, value in scores[part]})
-        if best_epoch(self.record) == len(self.record.epochs) - 1:
-            self.seen["predicted"] = _logits(self.model, self.train_set).argmax(1).cpu()
+        best = best_epoch(self.record) == len(self.record.epochs) - 1
+        self.predictions.note(_logits(self.model, self.train_set), best)
         self.save()
 
     def _leave(self, stop: GracefulStop) -> None:
@@ -168,7 +169,8 @@ class _Run:
         raise Interrupted(f"stopped {where}; {saved}", stop.status)
 
     def finish(self) -> Record:
-        self.record.set_array("predicted", self.seen["predicted"].numpy())
+        for name, values in self.predictions.arrays().items():
+            self.record.set_array(name, values)
         self.record.describe({**self.record.meta, "finished": True})
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record
@@ -237,6 +239,10 @@ def _options(recipe: Recipe, name: str) -> dict[str, Any]:
         paper = error_threshold(recipe.noise_rate, "synthetic") if recipe.noise_rate else error_threshold()
         options["threshold"] = paper if rule == "paper" else rule
     return options
+
+
+def _classes(parts: Parts) -> int:
+    return int(max(y.max() for _, y in parts.values())) + 1
 
 
 def _logits(model: nn.Module, data: Arrays) -> Tensor:

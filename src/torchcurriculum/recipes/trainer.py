@@ -24,7 +24,9 @@ from ..curriculum import Curriculum
 from ..data import Arrays, Images, flip_labels, load_cifar10
 from ..models import simple_cnn
 from ..predictions import Predictions
+from ..previews import Previews
 from ..record import Record, RecordError
+from ..report.samples import telling_rows
 from ..report.table import best_epoch
 from ..thresholds import error_threshold
 from . import digits
@@ -35,6 +37,10 @@ __all__ = ["Interrupted", "environment", "evaluate", "finished", "load_data", "t
 Parts = dict[str, tuple[Tensor, Tensor]]
 MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model, "simple-cnn": simple_cnn}
 ARRAYS: dict[str, type[Arrays]] = {"digits": Arrays, "cifar10": Images}
+PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "digits": digits.pictures,
+    "cifar10": lambda x: x.permute(0, 2, 3, 1),
+}
 Watch = Callable[[str, int, dict[str, Any]], None]
 
 
@@ -111,7 +117,7 @@ class _Run:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         parts, labels = load_data(recipe, seed, data)
         kind = ARRAYS[recipe.data]
-        self.name, self.seed = f"{name}, seed {seed}", seed
+        self.name, self.seed, self.data = f"{name}, seed {seed}", seed, recipe.data
         self.sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
         self.train_set = kind(self.sets["train"].x, labels.to(device))
         with torch.random.fork_rng(devices=[]):
@@ -171,9 +177,18 @@ class _Run:
     def finish(self) -> Record:
         for name, values in self.predictions.arrays().items():
             self.record.set_array(name, values)
+        self._keep_previews()
         self.record.describe({**self.record.meta, "finished": True})
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record
+
+
+    def _keep_previews(self) -> None:
+        """Pictures of the samples that a report of this run shows."""
+        rows = telling_rows(self.record)
+        if len(rows) and self.data in PICTURES and self.record.folder is not None:
+            pictures = PICTURES[self.data](self.train_set.x[torch.from_numpy(rows).to(self.train_set.x.device)])
+            Previews(rows, pictures.cpu().numpy()).save(self.record.folder)
 
 
 def _open_record(n: int, meta: dict[str, Any], folder: Path, states: Path) -> Record:

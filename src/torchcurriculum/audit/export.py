@@ -93,8 +93,8 @@ def _task(row: Row) -> Row:
     data = {"text": shown, "row": row["row"], "given_label": str(row["given"]), "is_label_issue": row["issue"]}
     task: Row = {"data": data}
     if row["suggested"] is not None:
-        choice = {"from_name": "label", "to_name": "sample", "type": "choices"}
-        choice["value"] = {"choices": [str(row["suggested"])]}
+        value = {"choices": [str(row["suggested"])]}
+        choice: Row = {"from_name": "label", "to_name": "sample", "type": "choices", "value": value}
         wrong = None if _number(row["quality"]) is None else 1 - row["quality"]
         task["predictions"] = [{"model_version": "torchcurriculum", "score": wrong, "result": [choice]}]
     return task

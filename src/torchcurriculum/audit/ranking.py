@@ -4,13 +4,13 @@ r"""Ranks the training samples whose labels are most likely wrong, from the reco
 form two populations. Each epoch is asked for them by the fit behind ``threshold="auto"``: two normal distributions over
 the log-odds of the labels. An epoch counts by the square of their contrast D sqrt(w (1 - w)), the variance between the
 populations over that within, if a neighbouring epoch agrees. Where no two epochs show two populations, an epoch counts
-by the square of the variance of the labels' probability over the samples: that is small before a network has learnt anything, and again
-when it has learnt everything by heart.
+by the square of the variance of the labels' probability over the samples: that is small before a network has learnt
+anything, and again when it has learnt everything by heart.
 
-**Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean probabilities
-(where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds. Where there
-are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a logarithmic
-pool, because the two are no independent witnesses.
+**Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean
+probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
+Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
+logarithmic pool, because the two are no independent witnesses.
 
 **Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
 changes its sign with the phase, and a flag knows less than a loss (docs/results/audit.md). The accumulated easiness is

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +80,15 @@ def majority_vote(weak: Tensor) -> Tensor:
     if not weak.shape[1]:
         return weak.new_full((len(weak),), -1)
     spoken = weak >= 0
-    votes = weak.new_zeros(len(weak), int(weak.max().clamp_min(0)) + 1).scatter_add_(1, weak.clamp_min(0), spoken.long())
+    votes = weak.new_zeros(len(weak), int(weak.max().clamp_min(0)) + 1)
+    votes.scatter_add_(1, weak.clamp_min(0), spoken.long())
     mine = votes.gather(1, weak.clamp_min(0)).where(spoken, 0)
     first = mine.argmax(1, keepdim=True)
     return torch.where(spoken.any(1), weak.gather(1, first)[:, 0], -1)
 
 
 def hashed_words(texts: Sequence[str], size: int = 4096) -> Tensor:
-    """(N, size) a bag of words and pairs of words: each adds one at a place that its checksum decides; rows of length 1.
+    """(N, size) a bag of words and pairs of words: each adds one at the place of its checksum; rows have length 1.
 
     The same text gives the same row on every machine, and nothing is learned from the texts.
 
@@ -102,7 +104,7 @@ def hashed_words(texts: Sequence[str], size: int = 4096) -> Tensor:
     rows = torch.zeros(len(texts), size)
     for row, text in zip(rows, texts, strict=True):
         words = WORD.findall(text.lower())
-        for token in [*words, *map(" ".join, zip(words, words[1:], strict=False))]:
+        for token in [*words, *map(" ".join, pairwise(words))]:
             row[zlib.crc32(token.encode()) % size] += 1
     return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
 

@@ -85,7 +85,9 @@ def _cell(row: Summary) -> str:
 
 def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     """The most suspicious labels of the first seed of the best auditor, and how right each method's ranking is."""
-    lines = ["Which training labels are wrong? Precision among the most suspicious, and the share estimated to be wrong:"]
+    lines = [
+        "Which training labels are wrong? Precision among the most suspicious, and the estimated share of wrong ones:"
+    ]
     for name, audits in found.items():
         tops = (SHOWN, len(audits[0].score) // 10, len(audits[0].score) // 3)
         shares = [sum(a.precision(top) or 0 for a in audits) / len(audits) for top in tops]

@@ -182,7 +182,6 @@ class _Run:
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record
 
-
     def _keep_previews(self) -> None:
         """Pictures of the samples that a report of this run shows."""
         rows = telling_rows(self.record)

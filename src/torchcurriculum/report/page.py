@@ -200,9 +200,7 @@ def _weights(numbers: Iterator[str]) -> Callable[[str, Sequence[Record], str], s
     return content
 
 
-def _each(
-    intro: str, runs: Runs, content: Callable[[str, Sequence[Record], str], str], numbers: Iterator[str]
-) -> str:
+def _each(intro: str, runs: Runs, content: Callable[[str, Sequence[Record], str], str], numbers: Iterator[str]) -> str:
     """A part for every method that has the data; what the others lack is said once for all of them."""
     if not runs:
         return missing("There are no records to show here.")

@@ -11,6 +11,7 @@ cleanlab comes with `pip install cleanlab`; without it its rows are left out.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import tempfile
@@ -38,6 +39,7 @@ RATES = (0.0, 0.1, 0.2, 0.4)
 TOPS = (0.01, 0.05, 0.1)
 COLUMNS = ("auroc", "average_precision", *(f"top_{top:g}" for top in TOPS))
 Row = dict[str, Any]
+Run = tuple[str, str, Record]  # data, method, what happened
 
 
 # ---------------------------------------------------------------------- runs
@@ -47,16 +49,17 @@ def digits_recipe(rate: float) -> Recipe:
     return RECIPES["digits"]().with_(noise_rate=rate, threshold="auto")
 
 
-def digits_runs(seeds: list[int], rates: list[float], folds: int) -> Iterator[tuple[str, str, Record, Any]]:
-    """Data, method, record, and the out-of-sample probabilities of ``folds`` further trainings (or None)."""
+def digits_runs(seeds: list[int], rates: list[float]) -> Iterator[Run]:
     for rate in rates:
         for seed in seeds:
-            recipe = digits_recipe(rate)
-            outside = cross_validated(recipe, seed, folds) if folds else None
             for name in ("vanilla", "apw-e"):
                 with tempfile.TemporaryDirectory() as folder:
-                    record = train(recipe, name, seed, Path(folder), lambda *_: None)
-                yield f"digits, {rate:.0%} flipped", name, record, outside if name == "vanilla" else None
+                    record = train(digits_recipe(rate), name, seed, Path(folder), lambda *_: None)
+                yield digits_name(rate), name, record
+
+
+def digits_name(rate: float) -> str:
+    return f"digits, {rate:.0%} flipped"
 
 
 def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
@@ -94,7 +97,7 @@ def plain_epochs(model: nn.Module, data: Arrays, recipe: Recipe, seed: int) -> I
         yield epoch
 
 
-def wrench_runs(folder: Path, seeds: list[int], epochs: int = 20) -> Iterator[tuple[str, str, Record, Any]]:
+def wrench_runs(folder: Path, seeds: list[int], epochs: int = 20) -> Iterator[Run]:
     """A network with one hidden layer over hashed words, trained on the majority vote of the rules."""
     for data in ("trec", "youtube"):
         parts = load_wrench(folder / data)
@@ -107,7 +110,7 @@ def wrench_runs(folder: Path, seeds: list[int], epochs: int = 20) -> Iterator[tu
             for name in ("vanilla", "apw-e"):
                 record = text_run(name, train_set, valid, len(parts["train"].names), seed, epochs)
                 record.set_array("clean", parts["train"].labels[covered].numpy())
-                yield f"{data}, majority vote of rules", name, record, None
+                yield f"{data}, majority vote of rules", name, record
 
 
 def text_run(name: str, train_set: Arrays, valid: Arrays, classes: int, seed: int, epochs: int) -> Record:
@@ -135,18 +138,18 @@ def text_run(name: str, train_set: Arrays, valid: Arrays, classes: int, seed: in
     return curriculum.record
 
 
-def record_runs(folders: list[Path]) -> Iterator[tuple[str, str, Record, Any]]:
+def record_runs(folders: list[Path]) -> Iterator[Run]:
     for path in sorted(path.parent for folder in folders for path in folder.rglob("record.json")):
         record = Record.load(path)
         recipe = record.meta.get("recipe")
         data = recipe.get("name", path.parent.name) if isinstance(recipe, dict) else path.parent.name
-        yield str(data), str(record.meta.get("method", "?")), record, None
+        yield str(data), str(record.meta.get("method", "?")), record
 
 
 # ---------------------------------------------------------------------- scores
 
 
-def judge(data: str, method: str, record: Record, outside: np.ndarray | None) -> list[Row]:
+def judge(data: str, method: str, record: Record) -> list[Row]:
     """A row for every way to rank the labels of a run."""
     started = time.perf_counter()
     found = audit(record)
@@ -165,9 +168,19 @@ def judge(data: str, method: str, record: Record, outside: np.ndarray | None) ->
         rows += rankings(head, found, record)
     if "probabilities" in record.arrays:
         rows += cleanlab_rows(head, found, record.arrays["probabilities"], "cleanlab, same run")
-    if outside is not None:
-        rows += cleanlab_rows(head, found, outside, "cleanlab, cross-validated")
     return rows
+
+
+def judge_folds(rate: float, seed: int, folds: int) -> list[Row]:
+    """cleanlab as it asks to be used: on probabilities of networks that did not see the row."""
+    recipe = digits_recipe(rate)
+    parts, labels = load_data(recipe, seed)
+    given, clean, n = labels.numpy(), parts["train"][1].numpy(), len(labels)
+    nothing = np.zeros(n)
+    found = Audit(nothing, nothing, nothing, 0.0, (0.0, 0.0), False, nothing, given, None, given != clean)
+    head = {"data": digits_name(rate), "method": f"{folds} x vanilla", "seed": seed, "n": n}
+    head["truth"] = float((given != clean).mean())
+    return cleanlab_rows(head, found, cross_validated(recipe, seed, folds), "cleanlab, cross-validated")
 
 
 def rankings(head: Row, found: Audit, record: Record) -> list[Row]:
@@ -301,24 +314,28 @@ def main() -> None:
     options = parser.parse_args()
     if options.folds == 1 or options.folds < 0:
         parser.error("--folds must be 0 or at least 2")
-    runs: list[Iterator[tuple[str, str, Record, Any]]] = []
+    runs: list[Iterator[Run]] = [record_runs(options.records)]
     if not options.no_digits:
-        runs.append(digits_runs(options.seeds, options.rates, options.folds))
+        runs.append(digits_runs(options.seeds, options.rates))
     if options.wrench:
         runs.append(wrench_runs(options.wrench, options.seeds))
-    runs.append(record_runs(options.records))
+    fresh: list[Row] = []
+    for data, method, record in itertools.chain(*runs):
+        fresh += judge(data, method, record)
+        print(data, method, record.meta.get("seed"), flush=True)
+    for rate, seed in itertools.product(options.rates, options.seeds if options.folds else []):
+        fresh += judge_folds(rate, seed, options.folds)
+        print(digits_name(rate), "cross-validated", seed, flush=True)
     path = options.out.with_suffix(".json")
     held = json.loads(path.read_text())["rows"] if path.exists() else []
-    fresh: list[Row] = []
-    for run in runs:
-        for data, method, record, outside in run:
-            fresh += judge(data, method, record, outside)
-            print(data, method, record.meta.get("seed"), fresh[-1]["score"], flush=True)
-    measured = {row["data"] for row in fresh}
-    rows = [row for row in held if row["data"] not in measured] + fresh
+    measured = {(row["data"], row["method"]) for row in fresh}
+    rows = [row for row in held if (row["data"], row["method"]) not in measured] + fresh
+    rows.sort(key=lambda row: row["data"])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(page(rows, "python benchmarks/audit.py --folds 5 --wrench DIR"))
+    options.out.with_suffix(".md").write_text(
+        page(rows, "python benchmarks/audit.py --folds 5 --wrench DIR --records DIR ...")
+    )
     print(table(rows))
 
 

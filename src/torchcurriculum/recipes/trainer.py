@@ -22,6 +22,7 @@ from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Arrays, Images, flip_labels, load_cifar10
+from ..data.cifar import CLASSES
 from ..models import simple_cnn
 from ..predictions import Predictions
 from ..previews import Previews
@@ -125,6 +126,8 @@ class _Run:
             self.model = MODELS[recipe.model]().to(device)
         method = methods.build(name, len(self.train_set), recipe.epochs, **_options(recipe, name))
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
+        if recipe.data == "cifar10":
+            meta["classes"] = list(CLASSES)
         self.states = folder / "states"
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
         self.record.set_array("labels", labels.numpy())

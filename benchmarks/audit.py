@@ -284,7 +284,10 @@ def page(rows: list[Row], words: str) -> str:
 {words}
 ```
 
-Which training labels are wrong, found from the record of one run:
+Which training labels are wrong, found from the record of one run. How the audit weighs epochs and pools its two
+opinions was chosen on digits with seeds 0 to 2; the rows of digits below are of other seeds.
+
+Scores:
 
 - "audit" is `torchcurriculum.audit`; "losses only" is the same without the mean probabilities (`Predictions`);
 - "mean loss" is the plain mean over the epochs; "m_K" is the accumulated easiness of the theory at the last epoch;

@@ -32,7 +32,8 @@ def export(
         path: The file; one that is there is replaced.
         form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
             ``label_quality``, ``given_label``, ``predicted_label``) and ``row``; ``"label-studio"``: tasks to import,
-            each with the suggested label as a prediction and the given one in its data.
+            each with the suggested label as a prediction and the given one in its data. They fit a labelling interface
+            with ``<Text name="sample" value="$text"/>`` and ``<Choices name="label" toName="sample">``.
         top: Only so many rows; by default all.
         names: Names of the classes, to write in the place of their numbers.
         texts: The samples' texts, for the tasks of Label Studio.

@@ -32,6 +32,7 @@ __all__ = ["audit"]
 
 BINS = 1024  # of log-odds; a fit to them costs the same for a thousand rows and for a million
 DRAWS = 200  # of the bootstrap
+BLOCK = 2**14  # rows at a time where there are C numbers for each
 FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
 
 
@@ -132,12 +133,14 @@ def _margins(record: Record, labels: np.ndarray | None) -> np.ndarray | None:
         raise RecordError(f"'mean_probabilities' must be floats of shape ({record.n}, C), got {shares.shape}")
     if not np.isfinite(shares).all() or labels.min() < 0 or labels.max() >= shares.shape[1]:
         raise RecordError(f"'mean_probabilities' must be finite, with a column for every label; got {shares.shape}")
-    rows = np.arange(record.n)
-    others = shares.astype(np.float32)
-    given = others[rows, labels].astype(np.float64)
-    others[rows, labels] = -1
-    best = others.max(axis=1).astype(np.float64)
-    return np.log((given.clip(0) + FLOOR) / (best.clip(0) + FLOOR))
+    margins = np.empty(record.n)
+    for start in range(0, record.n, BLOCK):
+        some, given = shares[start : start + BLOCK].astype(np.float64).clip(0), labels[start : start + BLOCK]
+        rows = np.arange(len(some))
+        mine = some[rows, given]
+        some[rows, given] = -1
+        margins[start : start + BLOCK] = np.log((mine + FLOOR) / (some.max(axis=1) + FLOOR))
+    return margins
 
 
 def _suggest(record: Record, labels: np.ndarray | None, issue: np.ndarray) -> np.ndarray | None:

@@ -55,7 +55,8 @@ def test_one_population_is_ranked_and_nothing_is_called_wrong() -> None:
     assert found.quality[:3] == pytest.approx([2 / 3, 1 / 8, 1 / 4], abs=1e-6)
     assert math.isnan(found.quality[3])
     assert (found.visible, found.rate, int(found.issue.sum())) == (False, 0.0, 0)
-    assert found.interval == (0.0, pytest.approx(2 / 3))  # two of three labels have a probability below one half
+    assert found.interval == (0.0, 1.0)
+    assert found.doubted == pytest.approx(2 / 3)  # two of three labels have a probability below one half
     assert found.easy.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert (found.precision(2), found.auroc(), found.average_precision(), found.false_alarms()) == (None,) * 4
     assert "one population" in found.summary()

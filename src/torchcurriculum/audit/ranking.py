@@ -69,13 +69,13 @@ def audit(record: Record) -> Audit:
         scores = [-values for values in opinions]
     score = np.where(seen, np.mean(scores, axis=0), -np.inf)
     issue = seen & (score > 0) & visible
-    doubted = float((loss[seen] > math.log(2)).mean())
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,
         issue=issue,
         rate=float(fits[0].share) if visible else 0.0,
-        interval=_interval(opinions[0][seen]) if visible else (0.0, doubted),
+        interval=_interval(opinions[0][seen]) if visible else (0.0, 1.0),
+        doubted=float((loss[seen] > math.log(2)).mean()),
         visible=visible,
         easy=easy,
         given=labels,

@@ -19,7 +19,9 @@ class Audit:
         score: (N,) log-odds that the label is wrong; larger is more suspicious, -inf where nothing is known.
         issue: (N,) bool, whether the label is called wrong. Only where the losses form two populations.
         rate: Estimated share of wrong labels; 0 where the losses form one population.
-        interval: Its 95 % interval. With one population: from 0 to the share of rows whose label the network doubted.
+        interval: Its 95 % interval, if the populations are what they seem: bootstrap over the rows. With one population
+            nothing is known, and it is (0, 1).
+        doubted: Share of rows whose label had a probability below one half, by the weighted mean of their losses.
         visible: Whether the losses formed two populations, so that there is an estimate.
         easy: (N,) accumulated easiness: share of the epochs, by what they count, in which the row was easy.
         given: (N,) the labels that were trained on, or None.
@@ -32,6 +34,7 @@ class Audit:
     issue: np.ndarray
     rate: float
     interval: tuple[float, float]
+    doubted: float
     visible: bool
     easy: np.ndarray
     given: np.ndarray | None
@@ -92,7 +95,7 @@ class Audit:
         if not self.visible:
             return (
                 "The losses form one population: no label is called wrong. Either the labels are clean, or their "
-                f"errors look like the rest (the network doubted at most {high:.1%} of the labels). The ranking stands."
+                f"errors look like the rest (the network doubted {self.doubted:.1%} of the labels). The ranking stands."
             )
         return (
             f"About {self.rate:.1%} of the labels are wrong (95 % interval {low:.1%} to {high:.1%}); "

@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "core": set(),
     "distributed": set(),
+    "previews": set(),
     "record": set(),
     "sinks": set(),
     "tree": set(),
@@ -41,13 +42,14 @@ ALLOWED: dict[str, set[str]] = {
     "measuring": {"core", "data", "distributed"},
     "graphs": {"core", "curriculum", "distributed"},
     "theory": {"record", "functional"},
-    "audit": {"record", "theory"},
-    "report": {"record", "theory", "audit"},
+    "predictions": {"functional"},
+    "audit": {"record", "theory", "functional"},
+    "report": {"record", "theory", "audit", "previews"},
     "integrations": {"checkpoint", "core", "curriculum", "data", "losses", "methods", "record"},
 }
 FREE = {"recipes", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}
-ONLY_NUMPY = {"record", "theory", "audit", "report"}
+ONLY_NUMPY = {"previews", "record", "theory", "report"}
 
 
 def _imports(tree: ast.Module, module: list[str]) -> list[tuple[str, bool]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import difflib
 import shlex
 import sys
@@ -11,12 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import methods
-from .audit import audit
+from .audit import EXPORTS, audit, export
+from .previews import Previews
 from .recipes import RECIPES, TABLES, Recipe, run
 from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
 from .record import Record, RecordError
 from .report import write_report
+from .report.samples import class_names, label_name
 
 __all__ = ["main"]
 
@@ -67,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
-    three.add_argument("--csv", type=Path, metavar="FILE", help="write all rows there")
+    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking of all rows to a file of this form")
+    three.add_argument("--out", type=Path, metavar="FILE", help="the file (default: audit.csv or audit.json)")
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     four.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="(default: report.html)")
@@ -117,18 +119,35 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     return recipe.with_(**chosen)
 
 
-def _load(folders: Sequence[Path]) -> list[Record]:
+def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
+    """Records from folders of runs or of single records, in the order of their seeds.
+
+    With a list for ``problems``, damaged records and those of newer versions are read as far as they can be.
+    """
     paths = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     if not paths:
         raise RecordError(f"there is no record in {', '.join(map(str, folders))}")
-    return [Record.load(path) for path in paths]
+    records = []
+    for path in paths:
+        if problems is None:
+            records.append(Record.load(path))
+            continue
+        record, found = Record.salvage(path)
+        problems += found
+        records += [record] if record is not None else []
+    return sorted(records, key=_seed)
 
 
-def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
-    """Records by method, in the order of their seeds, from folders of runs or of single records."""
-    records = sorted(_load(folders), key=lambda record: record.meta.get("seed", 0))
+def _records(folders: Sequence[Path], problems: list[str] | None = None) -> dict[str, list[Record]]:
+    """Records by method."""
+    records = _load(folders, problems)
     order = sorted({str(record.meta.get("method", "?")) for record in records}, key=lambda name: name != "vanilla")
-    return {name: [record for record in records if record.meta.get("method", "?") == name] for name in order}
+    return {name: [record for record in records if str(record.meta.get("method", "?")) == name] for name in order}
+
+
+def _seed(record: Record) -> float:
+    seed = record.meta.get("seed", 0)
+    return seed if isinstance(seed, int | float) else 0
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -148,24 +167,50 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _audit(options: argparse.Namespace) -> None:
-    found = audit(Record.load(options.folder))
-    rows = found.rows(len(found.score))
-    if options.csv:
-        with open(options.csv, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    print(f"{'rank':>4} {'row':>8} {'score':>8}  given -> suggested")
-    for rank, row in enumerate(rows[: options.top], 1):
-        truth = "" if row["wrong"] is None else "  wrong" if row["wrong"] else "  right"
-        print(f"{rank:>4} {row['row']:>8} {row['score']:>8.3f}  {row['given']} -> {row['suggested']}{truth}")
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, got {options.top}")
+    if options.out and not options.export:
+        raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
+    record = Record.load(options.folder)
+    found = audit(record)
+    print(found.summary() + "\n")
+    names, previews = class_names(record), _previews(options.folder)
+    shown = found.rows(options.top)
+    print(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
+    for rank, row in enumerate(shown, 1):
+        given, suggested = (label_name(row[key], names) for key in ("given", "suggested"))
+        truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
+        text = (previews and previews.text(row["row"])) or ""
+        words = "".join(letter if letter.isprintable() else " " for letter in text[:60])
+        print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {given} -> {suggested}{truth}  {words}".rstrip())
     if found.wrong is not None:
-        print(f"\nprecision of these {options.top}: {found.precision(options.top):.1%}; AUROC {found.auroc() or 0:.3f}")
+        auroc = found.auroc()
+        known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"
+        print(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
+        print(f"right labels called wrong: {found.false_alarms()}")
+    if options.export:
+        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
+        print(f"\nwrote {export(found, out, options.export, names=names)}")
+
+
+def _previews(folder: Path) -> Previews | None:
+    try:
+        return Previews.load(folder)
+    except ValueError as error:
+        print(f"curriculum: {error}", file=sys.stderr)
+        return None
 
 
 def _report(options: argparse.Namespace) -> None:
-    title = ", ".join(folder.name for folder in options.folders)
-    print(write_report(_records(options.folders), options.out, title=title))
+    problems: list[str] = []
+    runs = _records(options.folders, problems)
+    title = ", ".join(folder.resolve().name for folder in options.folders)
+    if sum(map(len, runs.values())) == 1:
+        (method, [record]) = next(iter(runs.items()))
+        title = f"{method}, seed {record.meta['seed']}" if "seed" in record.meta else method
+    print(write_report(runs, options.out, title=title, problems=problems))
+    for sentence in problems:
+        print(f"curriculum: {sentence}; shown is what could be read", file=sys.stderr)
 
 
 def _list(options: argparse.Namespace) -> None:

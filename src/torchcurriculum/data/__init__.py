@@ -12,6 +12,7 @@ from .split import split
 from .table import load_csv
 from .tudataset import GraphBatch, Graphs, load_tudataset
 from .webvision import load_webvision
+from .wrench import WeakTexts, hashed_words, load_wrench, majority_vote
 
 __all__ = [
     "Arrays",
@@ -20,7 +21,9 @@ __all__ = [
     "ImageFiles",
     "Images",
     "Tokens",
+    "WeakTexts",
     "flip_labels",
+    "hashed_words",
     "indexed",
     "load_cifar10",
     "load_cifar100",
@@ -31,5 +34,7 @@ __all__ = [
     "load_rte",
     "load_tudataset",
     "load_webvision",
+    "load_wrench",
+    "majority_vote",
     "split",
 ]

@@ -14,10 +14,11 @@ from torch import Tensor
 from .arrays import Arrays
 from .split import split
 
-__all__ = ["Images", "load_cifar10", "load_cifar100"]
+__all__ = ["CLASSES", "Images", "load_cifar10", "load_cifar100"]
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TRAIN = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",

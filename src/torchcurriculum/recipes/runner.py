@@ -10,23 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
 from ..record import Record
 from ..report.table import Summary
-from . import digits
 from .compare import format_published, format_table, table_of
 from .progress import Progress
 from .recipe import Recipe
-from .sources import load_data
 from .trainer import SAVE_SECONDS, environment, finished, train, write_json
 
 __all__ = ["run"]
 
 Echo = Callable[[str], None]
-PICTURES = {"digits": digits.picture}
 SHOWN = 20
 
 
@@ -60,7 +56,7 @@ def run(
     echo(format_published(recipe.name, rows))
     echo(format_audits(found))
     write_json(out / "summary.json", _summary(recipe, rows, found))
-    _report(recipe, runs, found, out, echo)
+    _report(recipe, runs, out, echo)
     return runs
 
 
@@ -85,13 +81,16 @@ def _train_all(
 
 def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     """The most suspicious labels of the first seed of the best auditor, and how right each method's ranking is."""
-    lines = ["Which training labels are wrong? Rows by their mean loss over the run; precision among the top ranks:"]
+    lines = [
+        "Which training labels are wrong? Precision among the most suspicious, and the estimated share of wrong ones:"
+    ]
     for name, audits in found.items():
         tops = (SHOWN, len(audits[0].score) // 10, len(audits[0].score) // 3)
         shares = [sum(a.precision(top) or 0 for a in audits) / len(audits) for top in tops]
         auroc = sum(a.auroc() or 0 for a in audits) / len(audits)
         cells = "  ".join(f"top {top}: {share:6.1%}" for top, share in zip(tops, shares, strict=True))
-        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}")
+        rates = ", ".join(f"{a.rate:.1%}" if a.visible else "-" for a in audits)
+        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}  estimates {rates}")
     if not found:
         return "No method measured the rows' own losses, so there is nothing to audit."
     name = _auditor(found)
@@ -148,21 +147,11 @@ def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequen
     return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
 
 
-def _report(recipe: Recipe, runs: dict[str, list[Record]], found: Any, out: Path, echo: Echo) -> None:
+def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path, echo: Echo) -> None:
     try:
         from ..report import write_report
 
-        path = write_report(runs, out / "report.html", title=recipe.summary, audits=_with_pictures(recipe, found))
+        path = write_report(runs, out / "report.html", title=recipe.summary)
         echo(f"\nThe report, with curves and pictures: {path}")
     except ImportError as error:
         echo(f"\nNo report: {error}")
-
-
-def _with_pictures(recipe: Recipe, found: Mapping[str, Sequence[Audit]]) -> list[dict[str, Any]]:
-    if not found:
-        return []
-    rows = found[_auditor(found)][0].rows(SHOWN)
-    if recipe.data not in PICTURES:
-        return rows
-    x = load_data(recipe, recipe.seeds[0]).sets["train"].batch(torch.tensor([row["row"] for row in rows]))[0]
-    return [{**row, "picture": PICTURES[recipe.data](one).numpy()} for row, one in zip(rows, x, strict=True)]

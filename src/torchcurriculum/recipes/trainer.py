@@ -24,11 +24,16 @@ from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Images
-from ..data.arrays import Rows
+from ..data.arrays import Arrays, Rows
+from ..data.cifar import CLASSES
 from ..graphs import GraphedStep
+from ..predictions import Predictions
+from ..previews import Previews
 from ..record import Record, RecordError
+from ..report.samples import telling_rows
 from ..report.table import best_epoch
 from ..thresholds import ParameterDissimilarity, error_threshold
+from . import digits
 from .recipe import Recipe
 from .sources import load_data, make_model, make_optimizer, make_schedule
 
@@ -37,6 +42,13 @@ __all__ = ["Interrupted", "environment", "evaluate", "finished", "train"]
 PD = "pd_threshold"  # in a vanilla record's meta: what ``threshold: "pd"`` reads
 CHUNKS = {"cpu": 128}  # rows at a time in an evaluation; 2048 on accelerators
 SAVE_SECONDS = 5.0
+NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
+LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
+PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "digits": digits.pictures,
+    "cifar10": lambda x: x.permute(0, 2, 3, 1),
+    "cifar10n": lambda x: x.permute(0, 2, 3, 1),
+}
 Watch = Callable[[str, int, dict[str, Any]], None]
 
 
@@ -119,6 +131,8 @@ class _Run:
         given = knobs.get("threshold")
         self.threshold = given if isinstance(given, float) else _paper_threshold(recipe)
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
+        if recipe.data in ("cifar10", "cifar10n"):
+            meta["classes"] = list(CLASSES)
         self.states = folder / "states"
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
         self.record.set_array("labels", problem.sets["train"].y.numpy())
@@ -132,7 +146,9 @@ class _Run:
         self.schedule = make_schedule(recipe, self.optimizer)
         self.pd = ParameterDissimilarity() if name == "vanilla" and _asks_for_pd(recipe) else None
         self.draws = any(isinstance(part, nn.Dropout) for part in self.model.modules())
-        self.seen: dict[str, Any] = {"steps": 0, "predicted": torch.zeros(len(self.train_set), dtype=torch.int64)}
+        self.seen: dict[str, Any] = {"steps": 0}
+        fits = len(self.train_set) * problem.classes <= LARGEST
+        self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
         autocast = partial(torch.autocast, device.type, torch.bfloat16) if recipe.precision == "bfloat16" else None
         net = torch.compile(self.model) if recipe.compile else self.model
@@ -140,7 +156,8 @@ class _Run:
         self.step = GraphedStep(self.curriculum, net, self.optimizer, autocast, capture=not self.draws)  # type: ignore[arg-type]
 
     def _parts(self) -> dict[str, Any]:
-        names = ("model", "optimizer", "schedule", "curriculum", "seen", *(["pd"] if self.pd else []))
+        optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]
+        names = ("model", "optimizer", "schedule", "curriculum", "seen", *optional)
         return {name: getattr(self, name) for name in names}
 
     def resume(self) -> None:
@@ -153,7 +170,7 @@ class _Run:
         return self.checkpoint.save(self.seen["steps"], **self._parts())
 
     def epoch(self, stop: GracefulStop) -> None:
-        """The rest of an epoch: trains, evaluates, notes the predictions of the best epoch so far, saves."""
+        """The rest of an epoch: trains, evaluates, notes the predictions for all training rows, saves."""
         self.model.train()
         for batch in self.curriculum.epoch(self.model):
             if stop.requested:
@@ -166,10 +183,16 @@ class _Run:
         self.record.annotate(**self._scores())
         if self.pd is not None:
             self.pd.observe(self.model, float(_losses(self.model, self.train_set).double().mean()))
-        if best_epoch(self.record) == len(self.record.epochs) - 1:
-            self.seen["predicted"] = _logits(self.model, self.train_set).argmax(1).cpu()
+        self._note_predictions()
         if time.monotonic() - self._saved >= self.save_seconds:
             self.save()
+
+    def _note_predictions(self) -> None:
+        """At the best epoch so far, and often enough for the audit: it costs a pass over the training set."""
+        number = len(self.record.epochs)
+        best = best_epoch(self.record) == number - 1
+        if self.predictions is not None and (best or number % max(1, self.recipe.epochs // NOTED) == 0):
+            self.predictions.note(_logits(self.model, self.train_set), best)
 
     def _scores(self) -> dict[str, float]:
         """Every metric on the validation and the test part."""
@@ -185,12 +208,21 @@ class _Run:
         raise Interrupted(f"stopped {where}; {saved}", stop.status)
 
     def finish(self) -> Record:
-        self.record.set_array("predicted", self.seen["predicted"].numpy())
+        for name, values in (self.predictions.arrays() if self.predictions else {}).items():
+            self.record.set_array(name, values)
+        self._keep_previews()
         known = self.pd is not None and len(self.pd.dissimilarity)
         estimate = {PD: self.pd.threshold, "pd_epoch": self.pd.transition} if self.pd and known else {}
         self.record.describe({**self.record.meta, **estimate, "finished": True})
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record
+
+    def _keep_previews(self) -> None:
+        """Pictures of the samples that a report of this run shows."""
+        rows, data = telling_rows(self.record), self.train_set
+        if len(rows) and self.recipe.data in PICTURES and isinstance(data, Arrays) and self.record.folder is not None:
+            pictures = PICTURES[self.recipe.data](data.x[torch.from_numpy(rows).to(data.x.device)])
+            Previews(rows, pictures.cpu().numpy()).save(self.record.folder)
 
 
 def _open_record(n: int, meta: dict[str, Any], folder: Path, states: Path) -> Record:

@@ -28,10 +28,12 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "distributed": set(),
     "record": set(),
+    "sinks": set(),
     "tree": set(),
     "checkpoint": {"tree"},
     "methods": {"core", "functional"},
     "thresholds": {"core", "functional"},
+    "losses": {"core"},
     "data": {"core"},
     "models": set(),
     "summary": {"core", "distributed"},
@@ -41,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "theory": {"record", "functional"},
     "audit": {"record", "theory"},
     "report": {"record", "theory", "audit"},
-    "integrations": {"curriculum", "core"},
+    "integrations": {"curriculum", "core", "data", "losses", "methods", "record"},
 }
 FREE = {"recipes", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}

@@ -57,6 +57,7 @@ class Record:
         self._histories: dict[str, list[np.ndarray]] = {}
         self._ends: list[int] = []  # where the line of each epoch on the disk ends, in bytes
         self._unsynced: set[Path] = set()
+        self._sinks: list[Any] = []
         self.folder = Path(folder) if folder is not None else None
         if self.folder is not None:
             self._begin(self.folder)
@@ -72,6 +73,16 @@ class Record:
             if len(kept) == number:  # after a gap the values would count for earlier epochs
                 kept.append(values)
         self._write()
+        self._send(row)
+
+    def attach(self, sink: Any) -> None:
+        """Sends every row from now on to ``sink.write(row)`` as well, and every annotation with its epoch (see sinks).
+
+        A sink that fails is warned about and the run goes on. Sinks are left behind when a record is pickled.
+        """
+        if not callable(getattr(sink, "write", None)):
+            raise TypeError(f"a sink has a method write(row), and {type(sink).__name__} has none; see the sinks module")
+        self._sinks.append(sink)
 
     def annotate(self, **scalars: Any) -> None:
         """Adds scalars to the last epoch's row: what was found out after it ended, such as a validation accuracy."""
@@ -84,6 +95,7 @@ class Record:
                 self._write_line(self.folder, len(self._ends))
         else:
             self._write()
+        self._send({"epoch": self.epochs[-1].get("epoch", len(self.epochs)), **scalars})
 
     def column(self, name: str) -> np.ndarray:
         """(K,) the values of one scalar over the epochs, NaN where an epoch lacks it."""
@@ -233,6 +245,17 @@ class Record:
         self._unsynced.add(folder / "epochs.jsonl")
         _write_at(folder / "epochs.jsonl", start, line)
         self._ends.append(start + len(line))
+
+    def _send(self, row: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            try:
+                sink.write(row)
+            except Exception as error:  # a tracker that is down must not end a run
+                words = f"{type(sink).__name__} did not take the row of epoch {row.get('epoch')}"
+                warnings.warn(f"{words} ({error!r:.200}); the run goes on", stacklevel=3)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sinks": []}
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:

@@ -130,6 +130,10 @@ class CurriculumCallback(Callback):
             self._now.load_state_dict(self._state)
             self._state = {}
         self._begin(trainer, pl_module)
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        if progress.is_last_batch and progress.current.completed < progress.current.processed:
+            # Saved behind an epoch's last batch, which Lightning tells by its number; the next epoch may have more.
+            progress.current.completed = max(progress.current.completed, self._told - 1)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Measures and plans."""
@@ -155,7 +159,7 @@ class CurriculumCallback(Callback):
         row = self.record.epochs[-1] if self.record.epochs else {}
         shown = {name: row[name] for name in SHOWN if name in row}
         numbers = {name: float(value == "later") if name == "phase" else float(value) for name, value in shown.items()}
-        pl_module.log_dict({f"curriculum/{name}": value for name, value in numbers.items()})
+        pl_module.log_dict({f"curriculum/{name}": value for name, value in numbers.items()}, sync_dist=True)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Gives the module back as it was."""

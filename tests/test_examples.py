@@ -11,10 +11,17 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
 SAYS = {"plain_loop.py": "rho 0.", "own_method.py": "trust"}
+ENGINES = {
+    "ddp_loop.py",
+    "fsdp2_loop.py",
+    "accelerate_loop.py",
+    "lightning_digits.py",
+    "ray_train.py",
+}  # test_engines.py
 
 
 def test_every_example_is_run() -> None:
-    assert {path.name for path in FOLDER.glob("*.py")} == set(SAYS)
+    assert {path.name for path in FOLDER.glob("*.py")} == set(SAYS) | ENGINES
 
 
 @pytest.mark.parametrize("name", SAYS)

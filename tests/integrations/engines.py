@@ -1,4 +1,4 @@
-"""The examples of every engine, trained in float64 by one process or by ranks: ``-m tests.integrations.engines``."""
+"""The examples of every engine, trained by one process or by ranks: ``-m tests.integrations.engines FOLDER``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import importlib.util
 import json
 import os
 import sys
-import warnings
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -27,15 +27,21 @@ from torchcurriculum.distributed import rank, world_size
 from ..contract.problem import N
 from ..contract.problem import data as tiny
 from ..contract.problem import model as tiny_model
+from ..contract.table import TABLE
 from ..distributed.launch import PATIENCE
+from ..distributed.ranks import row_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EPOCHS, BATCH = 3, 62  # 1078 = 17 x 62 + 24
-SHARDED = ("vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss", "mixup")
+LOOPS = ("ddp_loop", "fsdp2_loop")
+OTHERS = ("accelerate_loop", "lightning_digits")
+UNEVEN = ("apw-e", "apw-ei", "s-apw-e")
+WHOLE = ("lre", "mw-net", "dds")  # methods that differentiate by all parameters
+DIGITS = torchcurriculum.data.load_digits
 
 
 def example(name: str) -> ModuleType:
-    """An example script as a module, its digits in double precision."""
+    """An example script as a module."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -49,29 +55,42 @@ def doubles(**options: Any) -> dict[str, tuple[Tensor, Tensor]]:
     return {name: (x.double(), y) for name, (x, y) in DIGITS(**options).items()}
 
 
-DIGITS = torchcurriculum.data.load_digits
+def show(name: str) -> None:
+    """The example as a user runs it."""
+    with mock.patch.object(sys, "argv", [name, "--epochs", "2"]):
+        print(name, end=": ", flush=True)
+        example(name).main()
+
+
+def parameters(net: nn.Module) -> dict[str, Tensor]:
+    """All parameters, whole."""
+    found = getattr(net, "module", net).named_parameters()
+    return {name: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().contiguous() for name, p in found}
 
 
 def leave(path: Path, net: nn.Module, curriculum: Curriculum) -> None:
     """Parameters, the method's state, the record."""
-    net = getattr(net, "module", net)
-    tensors = {f"net.{name}": getattr(value, "full_tensor", lambda v=value: v)() for name, value in net.named_parameters()}
+    tensors = {f"net.{name}": value for name, value in parameters(net).items()}
     tensors |= {f"method.{name}": value for name, value in curriculum.method.state_dict().items()}
-    save_file({name: value.detach().contiguous() for name, value in tensors.items()}, f"{path}.safetensors")
+    save_file(tensors, f"{path}.safetensors")
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in curriculum.record.epochs]
     Path(f"{path}.json").write_text(json.dumps(rows))
 
 
-def sharded(name: str) -> tuple[nn.Module, Curriculum]:
-    """37 tiny images under FSDP2, where ranks would make different numbers of measuring passes."""
-    net = tiny_model()
+def shard(net: nn.Module) -> nn.Module:
+    """The tiny model under FSDP2, where there are ranks."""
     if dist.is_initialized():
         mesh = init_device_mesh("cpu", (world_size(),))
         for part in (net[0], net[3], net):  # type: ignore[index]
             fully_shard(part, mesh=mesh)
+    return net
+
+
+def uneven(name: str) -> tuple[nn.Module, Curriculum]:
+    """37 tiny images under FSDP2, where ranks would make different numbers of measuring passes."""
+    net = shard(tiny_model())
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-    options = {"fraction": 0.4} if name.startswith("s-") else {}
-    method = methods.build(name, N, EPOCHS, **options)
+    method = methods.build(name, N, EPOCHS, **({"fraction": 0.4} if name.startswith("s-") else {}))
     curriculum = Curriculum(method, tiny(), batch_size=7, seed=5, measure_batch_size=N // 2)
     for _ in range(EPOCHS):
         for batch in curriculum.epoch(net):
@@ -82,32 +101,53 @@ def sharded(name: str) -> tuple[nn.Module, Curriculum]:
     return net, curriculum
 
 
-def everything(folder: Path, engines: list[str]) -> None:
+def table(path: Path) -> None:
+    """Every method of the contract table under FSDP2, once; those that cannot are left out with their sentence."""
+    found: dict[str, Tensor] = {}
+    refused: dict[str, str] = {}
+    numbers = {row.name: number for number, row in reversed(list(enumerate(TABLE))) if not row.ranks_reason}
+    for name, number in sorted(numbers.items()):
+        try:
+            run = row_run(number, shard).train(epochs=2)
+            found |= {f"{name}.{key}": value for key, value in parameters(run.net).items()}
+        except TypeError as error:
+            refused[name] = str(error)
+    save_file(found, f"{path}.safetensors")
+    Path(f"{path}.json").write_text(json.dumps(refused))
+
+
+def everything(folder: Path) -> None:
     """Trains with every engine and leaves the outcome of this rank."""
-    for name in engines:
-        path = folder / f"{name}-{world_size()}-{rank()}"
-        if name in ("ddp_loop", "fsdp2_loop"):
-            leave(path, *example(name).train(EPOCHS, BATCH))
-        elif name == "accelerate_loop":
-            leave(path, *example(name).train(EPOCHS, BATCH))
-            for epochs in (2, EPOCHS):  # the second one goes on with the state of the first
-                outcome = example(name).train(epochs, BATCH, folder / f"states-{world_size()}")
-            leave(folder / f"accelerate_resumed-{world_size()}-{rank()}", *outcome)
-        elif name == "lightning_digits":
-            leave(path, *example(name).train(EPOCHS, BATCH // world_size(), devices=world_size()))
-        else:
-            leave(path, *sharded(name.removeprefix("fsdp2:")))
+    mark = f"{world_size()}-{rank()}"
+    for name in LOOPS:
+        leave(folder / f"{name}-{mark}", *example(name).train(EPOCHS, BATCH))
+    for name in UNEVEN:
+        leave(folder / f"uneven_{name}-{mark}", *uneven(name))
+    table(folder / f"table-{mark}")
+    leave(folder / f"accelerate_loop-{mark}", *example("accelerate_loop").train(EPOCHS, BATCH))
+    for epochs in (2, EPOCHS):  # the second one goes on with the state of the first
+        outcome = example("accelerate_loop").train(epochs, BATCH, folder / f"states-{world_size()}")
+    leave(folder / f"accelerate_resumed-{mark}", *outcome)
+    own = {"batch_size": BATCH // world_size(), "devices": world_size()}
+    leave(folder / f"lightning_digits-{mark}", *example("lightning_digits").train(EPOCHS, **own))
 
 
-if __name__ == "__main__":
+def main(folder: Path) -> None:
+    """Shows the examples as they are, then trains them in double precision."""
     torch.set_num_threads(1)
-    warnings.filterwarnings("error", module="torchcurriculum")
+    ranks = "RANK" in os.environ
+    for name in LOOPS if ranks else (*LOOPS, *OTHERS):
+        show(name)
     torch.set_default_dtype(torch.float64)
     torchcurriculum.data.load_digits = doubles
-    if "RANK" in os.environ:
+    if ranks:
         dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
-    everything(Path(sys.argv[1]), sys.argv[2:])
+    everything(folder)
     gc.collect()
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -185,7 +185,9 @@ def checkpoints(package: str, folder: Path, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("validates", [False, True])
-@pytest.mark.parametrize(("package", "name"), [(PACKAGES[0], "apw-ei"), (PACKAGES[1], "apw-e"), (PACKAGES[0], "s-apw-e")])
+@pytest.mark.parametrize(
+    ("package", "name"), [(PACKAGES[0], "apw-ei"), (PACKAGES[1], "apw-e"), (PACKAGES[0], "s-apw-e")]
+)
 def test_resuming_at_the_end_of_an_epoch_is_bit_equal(package: str, name: str, validates: bool, tmp_path: Path) -> None:
     valid = loader(batch_size=N, shuffle=False) if validates else None
     saved = checkpoints(package, tmp_path)

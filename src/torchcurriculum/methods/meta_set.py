@@ -70,6 +70,9 @@ class MetaSet(nn.Module):
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
         net = unwrapped(step.model)
         net = getattr(net, "_orig_mod", net)  # forward mode cannot see into a compiled model
+        if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
+            words = "and fully_shard (FSDP2) gives each process a part; use DistributedDataParallel"
+            raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")
 
         def losses(net: nn.Module) -> Tensor:
             return task.losses(net, step.batch)[1]

@@ -85,10 +85,8 @@ def plain(
     method = methods.build(name, N, epochs, **OPTIONS.get(name, {}))
     curriculum = Curriculum(method, train_set or rows(), batch_size=BATCH, seed=5, measure=measure)
     for _ in range(epochs):
-        steps = 0
-        for batch in curriculum.epoch(net):
+        for steps, batch in enumerate(curriculum.epoch(net), 1):
             (curriculum.loss(net, batch) / accumulate).backward()
-            steps += 1
             if steps % accumulate == 0 or steps == len(curriculum.batches()):  # as Lightning does
                 optimizer.step()
                 optimizer.zero_grad()

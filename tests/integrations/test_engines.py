@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-12
 SHOWN = r"(early|later)  rho [01]\.\d+  E-Prop 0\.\d+  test accuracy \d+"
 PATIENCE = 280
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="gloo under torchrun is tested on Linux and macOS"),
@@ -78,9 +79,7 @@ def test_one_process_and_two_give_the_same_run(tmp_path: Path) -> None:
     alone = run(["-m", "tests.integrations.engines", str(tmp_path)])
     for name in ("ddp_loop", "fsdp2_loop", "accelerate_loop", "lightning_digits"):
         assert re.search(f"{name}: {SHOWN}", alone), alone
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    together = run([*torchrun, "-m", "tests.integrations.engines", str(tmp_path)])
-    assert len(re.findall(SHOWN, together)) == 2  # the first rank speaks, once for each example
+    run([*TORCHRUN, "-m", "tests.integrations.engines", str(tmp_path)])
 
     runs = sorted(path.stem.removesuffix("-1-0") for path in tmp_path.glob("*-1-0.safetensors"))
     assert runs == [
@@ -97,6 +96,12 @@ def test_one_process_and_two_give_the_same_run(tmp_path: Path) -> None:
         for rank in range(2):
             found |= apart(tmp_path / f"{name}-1-0", tmp_path / f"{name}-2-{rank}")
     assert found == {}
+
+
+@needs("sklearn")
+def test_an_example_under_torchrun_as_its_first_lines_say() -> None:
+    printed = run([*TORCHRUN, "examples/fsdp2_loop.py", "--epochs", "2"])
+    assert len(re.findall(SHOWN, printed)) == 1  # the first rank speaks
 
 
 @needs("ray", "sklearn")

@@ -115,6 +115,25 @@ def table(path: Path) -> None:
     Path(f"{path}.json").write_text(json.dumps(refused))
 
 
+def lightning_resumed(folder: Path, rows: int = N, name: str = "apw-ei") -> tuple[nn.Module, Curriculum]:
+    """Lightning goes on with a checkpoint of its own, saved inside the second epoch; 8 rows a batch in all."""
+    from torch.utils.data import Subset
+
+    from . import lightning_problem as problem
+
+    every = folder / f"checkpoints-{world_size()}"
+    save = problem.saving(every)
+    for path in (None, every / "epoch=1-step=7.ckpt"):
+        net, curriculum = problem.module(), problem.callback(name)
+        ranks = {"devices": world_size(), "strategy": "ddp" if world_size() > 1 else "auto"}
+        trainer = problem.trainer(problem.PACKAGES[0], curriculum, save, enable_checkpointing=True, **ranks)
+        train_set = Subset(problem.rows(), range(rows))
+        trainer.fit(net, problem.loader(train_set, batch_size=8 // world_size()), ckpt_path=path)
+        save = problem.saving(every / "later")
+    assert curriculum.curriculum is not None
+    return net.net, curriculum.curriculum
+
+
 def everything(folder: Path) -> None:
     """Trains with every engine and leaves the outcome of this rank."""
     mark = f"{world_size()}-{rank()}"
@@ -127,6 +146,7 @@ def everything(folder: Path) -> None:
     for epochs in (2, EPOCHS):  # the second one goes on with the state of the first
         outcome = example("accelerate_loop").train(epochs, BATCH, folder / f"states-{world_size()}")
     leave(folder / f"accelerate_resumed-{mark}", *outcome)
+    leave(folder / f"lightning_resumed-{mark}", *lightning_resumed(folder))
     own = {"batch_size": BATCH // world_size(), "devices": world_size()}
     leave(folder / f"lightning_digits-{mark}", *example("lightning_digits").train(EPOCHS, **own))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,6 +75,13 @@ def trainer(package: str = PACKAGES[0], *callbacks: Any, **options: Any) -> Any:
     quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "devices": 1, "max_epochs": EPOCHS}
     return importlib.import_module(package).Trainer(callbacks=list(callbacks), **{**quiet, **options})
+
+
+def saving(folder: Path, package: str = PACKAGES[0], **options: Any) -> Any:
+    """Lightning's own checkpoints, of every step unless told otherwise."""
+    options = {"every_n_train_steps": 1, **options}
+    made = importlib.import_module(f"{package}.callbacks").ModelCheckpoint
+    return made(folder, filename="{epoch}-{step}", save_top_k=-1, **options)
 
 
 def plain(

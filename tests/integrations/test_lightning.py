@@ -31,6 +31,7 @@ from .lightning_problem import (
     outcome,
     plain,
     rows,
+    saving,
     trainer,
 )
 
@@ -179,18 +180,13 @@ def test_a_skipped_step_counts() -> None:
 # ---------------------------------------------------------------- Lightning's own checkpoints
 
 
-def checkpoints(package: str, folder: Path, **options: Any) -> Any:
-    made = importlib.import_module(f"{package}.callbacks").ModelCheckpoint
-    return made(folder, filename="{epoch}-{step}", save_top_k=-1, **options)
-
-
 @pytest.mark.parametrize("validates", [False, True])
 @pytest.mark.parametrize(
     ("package", "name"), [(PACKAGES[0], "apw-ei"), (PACKAGES[1], "apw-e"), (PACKAGES[0], "s-apw-e")]
 )
 def test_resuming_at_the_end_of_an_epoch_is_bit_equal(package: str, name: str, validates: bool, tmp_path: Path) -> None:
     valid = loader(batch_size=N, shuffle=False) if validates else None
-    saved = checkpoints(package, tmp_path)
+    saved = saving(tmp_path, package, every_n_train_steps=None)
     net, curriculum = module(package), callback(name)
     trainer(package, curriculum, saved, enable_checkpointing=True).fit(net, loader(), valid)
     paths = sorted(tmp_path.glob("*.ckpt"))
@@ -203,7 +199,7 @@ def test_resuming_at_the_end_of_an_epoch_is_bit_equal(package: str, name: str, v
 
 @pytest.mark.parametrize("name", ["apw-ei", "s-apw-e"])
 def test_resuming_inside_an_epoch_is_bit_equal(name: str, tmp_path: Path) -> None:
-    saved = checkpoints(PACKAGES[0], tmp_path, every_n_train_steps=1)
+    saved = saving(tmp_path)
     net, curriculum = module(), callback(name)
     trainer(PACKAGES[0], curriculum, saved, enable_checkpointing=True).fit(net, loader(Noisy()))
     paths = sorted(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.split("step=")[1]))

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler, Subset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 pytest.importorskip("lightning", reason="needs torchcurriculum[lightning]")
 
@@ -99,6 +106,39 @@ def test_a_method_or_a_function_in_place_of_a_name() -> None:
         net, curriculum = module(), CurriculumCallback(method, seed=5)
         trainer(PACKAGES[0], curriculum).fit(net, loader())
         assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
+
+
+@pytest.mark.parametrize("source", ["hook", "data module"])
+def test_the_loader_may_come_from_a_hook(source: str) -> None:
+    pl = importlib.import_module(PACKAGES[0])
+    net, curriculum = module(), callback()
+    if source == "hook":
+        net.train_dataloader = loader
+        trainer(PACKAGES[0], curriculum).fit(net)
+    else:
+        source_module = pl.LightningDataModule()
+        source_module.train_dataloader = loader
+        trainer(PACKAGES[0], curriculum).fit(net, datamodule=source_module)
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_losses_are_measured_in_the_precision_of_the_training(precision: str) -> None:
+    x, y = rows().tensors
+    net, curriculum = module(), CurriculumCallback("apw-e", samples=True)
+    net.net.float()
+    seen: list[torch.Tensor] = []
+    net.on_train_epoch_start = lambda: seen.append(next(iter(net.net.parameters())).detach().clone())
+    trainer(PACKAGES[0], curriculum, precision=precision, max_epochs=2).fit(net, loader(TensorDataset(x.float(), y)))
+    assert seen[0].dtype == (torch.float64 if precision == "64-true" else torch.float32)
+    assert curriculum.record.history("losses").shape == (2, N)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        inputs = x.float().to(seen[0].dtype)
+        fresh = module()
+        fresh.net.float().to(seen[0].dtype)
+        expected = nn.functional.cross_entropy(fresh.net(inputs), y, reduction="none").float()
+    measured = torch.from_numpy(curriculum.record.history("losses")[0])
+    assert torch.allclose(measured, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_schedule_may_ask_for_the_number_of_steps() -> None:
@@ -224,6 +264,17 @@ def test_the_state_in_a_checkpoint_needs_no_pickle(tmp_path: Path) -> None:
     state = torch.load(tmp_path / "end.ckpt", weights_only=True)["callbacks"]["CurriculumCallback"]
     assert state["epoch"] == EPOCHS
     assert torch.equal(state["method"]["log_weights"], curriculum.curriculum.method.state_dict()["log_weights"])
+
+
+def test_a_checkpoint_that_was_only_validated_is_not_gone_on_with(tmp_path: Path) -> None:
+    curriculum = callback()
+    made = trainer(PACKAGES[0], curriculum)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "end.ckpt")
+    made.validate(module(), loader(batch_size=N, shuffle=False), ckpt_path=tmp_path / "end.ckpt", verbose=False)
+    net = module()
+    trainer(PACKAGES[0], curriculum).fit(net, loader())
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
 
 
 @pytest.mark.parametrize("other", ["labels", "length"])

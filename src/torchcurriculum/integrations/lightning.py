@@ -113,12 +113,13 @@ class CurriculumCallback(Callback):
         settings = loader_settings(loader, trainer.world_size)
         if not self._state and trainer.current_epoch and self.curriculum is not None:
             self._state = self.curriculum.state_dict()  # the same trainer goes on
+        forward = self.settings.get("forward") or (lambda net, x: net(trainer.precision_plugin.convert_input(x)))
         self._weigher = Weigher(pl_module, self.criterion, self.loss_fn)
         self._weigher.curriculum = self.curriculum = Curriculum(
             self._make_method(len(loader.dataset), trainer),
             loader.dataset,
-            self._weigher.losses,
-            **{"forward": _forward(trainer), **self.settings, **settings},
+            _within(trainer, self._weigher.losses),
+            **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
         self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
         source.instance = Epochs(self.curriculum, lambda: self._told)
@@ -162,7 +163,8 @@ class CurriculumCallback(Callback):
         pl_module.log_dict({f"curriculum/{name}": value for name, value in numbers.items()}, sync_dist=True)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Gives the module back as it was."""
+        """Gives the module back as it was; a state that was loaded to test or predict is not for the next training."""
+        self._state = {}
         if self._weigher is not None:
             self._weigher.detach()
 
@@ -203,12 +205,11 @@ class CurriculumCallback(Callback):
         return make_method(self.method, n, epochs, self.options)
 
 
-def _forward(trainer: Any) -> Callable[[nn.Module, Any], Any]:
-    """The module's forward in the trainer's precision."""
+def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in the trainer's precision, as ``training_step`` is."""
 
-    def forward(model: nn.Module, x: Any) -> Any:
-        precision = trainer.precision_plugin
-        with precision.forward_context():
-            return model(precision.convert_input(x))
+    def called(*given: Any) -> Any:
+        with trainer.precision_plugin.forward_context():
+            return function(*given)
 
-    return forward
+    return called

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-ELSEWHERE = {"transformers_rte.py", "trl_shuffled.py"}  # in tests/integrations
+ELSEWHERE = {  # in tests/integrations
+    "accelerate_loop.py",
+    "ddp_loop.py",
+    "fsdp2_loop.py",
+    "lightning_digits.py",
+    "ray_train.py",
+    "transformers_rte.py",
+    "trl_shuffled.py",
+}
 SAYS = {
     "plain_loop.py": "rho 0.",
     "own_method.py": "trust",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.data import Subset, TensorDataset
 
 from torchcurriculum import Curriculum, GraphedStep, methods
 
@@ -174,3 +175,61 @@ def test_a_graphed_step_without_an_accelerator_is_the_plain_step(name: str) -> N
         for batch in curriculum.epoch(net):
             step(batch)
     _assert_same(_own(name), (curriculum, net))
+
+
+def test_a_trainer_reads_what_epoch_reads() -> None:
+    curriculum, net, _ = _make("s-apw-e")
+    other = _make("s-apw-e")[0]
+    curriculum.start(net)
+    raw = list(curriculum.read())
+    assert len(raw) == len(curriculum.batches())
+    for (x, y), batch in zip(raw, other.epoch(net), strict=True):
+        assert torch.equal(x, batch.x)
+        assert torch.equal(y, batch.y)
+    curriculum.steps_done = len(raw) - 1
+    assert [torch.equal(x, raw[-1][0]) for x, _ in curriculum.read()] == [True]
+
+
+def test_a_training_set_that_changes_its_length_is_refused() -> None:
+    rows = [*range(N)]
+    curriculum = Curriculum(methods.build("vanilla", N, 4), rows, batch_size=BATCH)
+    curriculum.start(model())
+    rows.append(N)
+    with pytest.raises(ValueError, match="the training set had 37 rows and has 38 now"):
+        curriculum.start(model())
+
+
+@pytest.mark.parametrize("subset", [False, True])
+def test_labels_of_tensor_datasets_and_subsets_are_told_apart(subset: bool) -> None:
+    def state(y: torch.Tensor) -> tuple[Curriculum, dict[str, object]]:
+        whole = TensorDataset(data().x, y)
+        rows = Subset(whole, range(1, N)) if subset else whole
+        made = Curriculum(methods.build("vanilla", len(rows), 4), rows)
+        return made, made.state_dict()
+
+    changed = data().y.clone()
+    changed[3] = (changed[3] + 1) % 3
+    curriculum, own = state(data().y)
+    curriculum.load_state_dict(own)
+    with pytest.raises(ValueError, match="a training set with other labels"):
+        curriculum.load_state_dict(state(changed)[1])
+
+
+class _Wrapping(torch.nn.Module):
+    """A user's model that happens to call a part of itself ``module``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = model()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -self.module(x)
+
+
+def test_a_part_called_module_is_not_the_model() -> None:
+    net = _Wrapping()
+    curriculum = Curriculum(methods.build("apw-e", N, 4), data(), batch_size=BATCH, samples=True)
+    curriculum.start(net)
+    curriculum.finish()
+    expected = F.cross_entropy(net(data().x), data().y, reduction="none").detach().float()
+    assert torch.allclose(torch.from_numpy(curriculum.record.history("losses")[0]), expected)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from . import distributed, summary
 from .core import (
@@ -156,8 +156,7 @@ class Curriculum:
         self.start(model)
         mine = self.batches()
         index = torch.cat(mine).to(self._device).split([len(rows) for rows in mine])  # one transfer for the epoch
-        start = self.steps_done
-        for position, raw in enumerate(self._feed.read(self._fetched(mine), self._seed("augment"), start), start):
+        for position, raw in enumerate(self.read(), self.steps_done):
             yield self.batch(raw, index[position])
             self.steps_done = position + 1
         self.finish()
@@ -244,6 +243,13 @@ class Curriculum:
     def accumulates(self) -> bool:
         """Whether the next batch is a part of a larger one."""
         return self.steps_done in self._shares
+
+    def read(self) -> Iterator[Any]:
+        """The raw batches of this rank that are not done yet, as the data set and the collate function make them.
+
+        What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
+        """
+        return self._feed.read(self._fetched(self.batches()), self._seed("augment"), self.steps_done)
 
     def batch(self, raw: Any, index: Tensor | None = None) -> Batch:
         """The next batch of the epoch on the model's device, ready for ``loss``.
@@ -340,6 +346,9 @@ class Curriculum:
 
     def _begin(self, model: nn.Module) -> None:
         self._started = time.perf_counter()
+        if len(self.train_set) != self.n:
+            words = "something is kept for every row, so the set must stay the same"
+            raise ValueError(f"the training set had {self.n} rows and has {len(self.train_set)} now; {words}")
         self.number += 1
         if self.number == 1:
             self.record.rewind(0)  # a folder may hold an earlier run; only a loaded state goes on with it
@@ -537,12 +546,20 @@ def _none_of(value: Any) -> Any:
 
 def _fingerprint(data: Any) -> int | None:
     """A checksum of the labels where the data set has them at hand."""
-    for name in ("targets", "labels", "y"):
-        labels = getattr(data, name, None)
+    labels = _labels(data)
+    return None if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes())
+
+
+def _labels(data: Any) -> np.ndarray | None:
+    if isinstance(data, Subset):
+        whole = _labels(data.dataset)
+        return None if whole is None else whole[np.asarray(data.indices)]
+    candidates = [getattr(data, name, None) for name in ("targets", "labels", "y")]
+    for labels in [*candidates, data.tensors[-1] if isinstance(data, TensorDataset) else None]:
         if isinstance(labels, Tensor):
             labels = labels.cpu().numpy()
         if isinstance(labels, list | tuple) and labels and isinstance(labels[0], int):
             labels = np.asarray(labels)
         if isinstance(labels, np.ndarray) and labels.dtype != object:
-            return zlib.crc32(np.ascontiguousarray(labels).tobytes())
+            return labels
     return None

@@ -340,7 +340,7 @@ class Curriculum:
                 "whose losses belong to no row. Use measure='pass'."
             )
         losses = step.losses.detach().to(self._last.values.dtype)
-        self._last.values[step.index] = torch.where(losses.isfinite(), losses, math.nan)
+        self._last.values.index_copy_(0, step.index, losses.nan_to_num(math.nan, math.nan, math.nan))
 
     # ------------------------------------------------------------------ an epoch's beginning and end
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -90,9 +91,9 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     """
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
-    finite = losses.isfinite()
-    if bool(finite.all()):
+    if _all_finite(losses):
         return losses, None
+    finite = losses.isfinite()
     bad = (~finite).nonzero().flatten().cpu()
     rows = bad if index is None else index.cpu()[bad]
     message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
@@ -102,6 +103,14 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     if strategy == "warn":
         warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
     return torch.where(finite, losses, NAN_LOSS), finite
+
+
+def _all_finite(losses: Tensor) -> bool:
+    """One read and nothing written: both ends are finite, and a NaN would be at both."""
+    if not losses.numel():
+        return True
+    low, high = torch.aminmax(losses.detach())
+    return math.isfinite(float(low)) and math.isfinite(float(high))
 
 
 def check_index(index: Tensor, n: int, size: int) -> None:
@@ -326,6 +335,9 @@ class Step:
 
     def uniform(self) -> Tensor:
         """(B,) equal weights that sum to one over the global batch: the average loss."""
+        if ranks() == 1:
+            size = len(self.losses)
+            return torch.full((size,), 1 / max(size, 1), dtype=torch.float64, device=self.losses.device)
         return normalise(torch.zeros(len(self.losses), dtype=torch.float64, device=self.losses.device))[0]
 
     def reduce(self, weights: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..core import FLOATS, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
-from ..functional.apw import RHO_CLIP, easiness, log_reweight, weight_change
+from ..functional.apw import RHO_CLIP, easiness, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
 
@@ -92,7 +93,8 @@ class APW(Method):
     @property
     def weights(self) -> Tensor:
         """(N,) float64 weights that sum to one."""
-        return torch.softmax(self.log_weights, 0)
+        # Not softmax, which on an accelerator takes all rows for one and gives them to a single block of threads.
+        return (self.log_weights - torch.logsumexp(self.log_weights, 0)).exp_()
 
     def advance(self, losses: Tensor) -> None:
         """Begins an epoch: rho_k and alpha_k from all losses, and for E and EI the new weights (Eqs. 1-4).
@@ -179,23 +181,25 @@ class APW(Method):
         return self.threshold
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
+        """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
         self.sync()
-        log_weights = self.log_weights - torch.logsumexp(self.log_weights, 0)
-        hard_weight = (log_weights.exp() * ~easy).sum()
-        self.eprop.copy_(easy.double().mean())
-        self.rho.copy_(hard_weight.clamp(RHO_CLIP, 1 - RHO_CLIP))
+        top, light, heavy, count = kernels.masses(self.log_weights, easy)
+        whole = light + heavy
+        self.eprop.copy_(count / self.n)
+        self.rho.copy_((heavy / whole).clamp(RHO_CLIP, 1 - RHO_CLIP))
         self.alpha.copy_(weight_change(self.rho, self.q, self.tau))
-        beta = easy.to(log_weights.dtype).mul_(2).sub_(1)
-        updated, log_z = log_reweight(log_weights, self.alpha, beta)
-        self.z.copy_(log_z.exp())
-        self.log_weights.copy_(log_weights if weighting == "I" else updated)
+        self.z.copy_((light * torch.exp(-self.alpha) + heavy * torch.exp(self.alpha)) / whole)
+        change, scale = self.alpha, top + whole.log() + self.z.log()
+        if weighting == "I":
+            change, scale = torch.zeros_like(change), top + whole.log()
+        kernels.shift_(self.log_weights, easy, -change - scale, change - scale)
 
     def _batch_weights(self, losses: Tensor, index: Tensor) -> Tensor:
         self._follow(losses)
         index = index.to(self.log_weights.device, non_blocking=True)
         log_weights = self.log_weights[index]
         if self.weighting == "E":
-            weights, _ = normalise(log_weights)
+            weights = torch.softmax(log_weights, 0) if ranks() == 1 else normalise(log_weights)[0]
         else:
             log_weights = log_weights - self.alpha * easiness(losses, self.threshold)
             weights, log_z = normalise(log_weights)

@@ -189,8 +189,14 @@ def ratios(found: Mapping[str, list[float]], base: str = "plain") -> Iterator[di
             "seconds": statistics.median(times),
             "ratio": statistics.median(each),
             "range": [min(each), max(each)],
+            "quartiles": _quartiles(each),
             "n": len(each),
         }
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return [low, high]
 
 
 def where(command: str) -> dict[str, Any]:

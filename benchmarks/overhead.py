@@ -77,13 +77,16 @@ def sweep(
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = ["| network | mode | precision | loop | s an epoch | ratio (range) | n |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| network | mode | precision | loop | s an epoch | ratio (quartiles) | n |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         head = f"| {row['model']} | {row['mode']} | {row['precision']} |"
         if "error" in row:
             lines.append(f"{head} {row['error']} | | | |")
             continue
-        low, high = row["range"]
+        low, high = row["quartiles"]
         lines.append(
             f"{head} {row['loop']} | {row['seconds']:.3f} | {row['ratio']:.3f} ({low:.3f}-{high:.3f}) | {row['n']} |"
         )

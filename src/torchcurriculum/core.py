@@ -356,7 +356,7 @@ class Step:
             raise ValueError(
                 f"there must be one weight for each of {len(self.losses)} losses, got {tuple(weights.shape)}"
             )
-        if weights.device.type != "cpu" or torch.compiler.is_compiling() or bool(weights.isfinite().all()):
+        if weights.device.type != "cpu" or torch.compiler.is_compiling() or _all_finite(weights):
             return
         rows = self.index[(~weights.isfinite()).to(self.index.device)]
         raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are NaN or infinite")

@@ -165,7 +165,7 @@ def difference(ranks: int, folder: Path) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| state | N | ranks | MiB a rank, peak | bytes a row and rank, peak | given a rank and epoch | bits a row | s |",
+        "| state | N | ranks | peak MiB a rank | peak bytes a row and rank | given a rank and epoch | bits a row | s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..core import FLOATS, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
-from ..functional.apw import RHO_CLIP, easiness, weight_change
+from ..functional.apw import RHO_CLIP, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
 
@@ -201,17 +201,29 @@ class APW(Method):
         if self.weighting == "E":
             weights = torch.softmax(log_weights, 0) if ranks() == 1 else normalise(log_weights)[0]
         else:
-            log_weights = log_weights - self.alpha * easiness(losses, self.threshold)
-            weights, log_z = normalise(log_weights)
-            size = total(torch.full_like(log_z, len(index)))
-            # The write-back of Appendix A.1: N_ks / N keeps the rows on the scale of the whole vector.
-            self.log_weights[index] = log_weights - log_z + torch.log(size / self.n)
-            self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
+            easy = losses <= self.threshold.to(losses)
+            weights, written = _shares(log_weights + torch.where(easy, -self.alpha, self.alpha), self.n)
+            self.log_weights.index_copy_(0, index, written)
+            if ranks() > 1:
+                self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
         return weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:
             self.to(x.device)
+
+
+def _shares(log_weights: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Weights of the global batch that sum to one, and what Appendix A.1 writes back: log (w N_ks / N).
+
+    N_ks / N keeps the rows on the scale of the whole vector.
+    """
+    if ranks() == 1 and not torch.compiler.is_compiling():  # a few kernels where the general way takes a dozen
+        share = math.log(max(1, len(log_weights)) / n)
+        return torch.softmax(log_weights, 0), torch.log_softmax(log_weights, 0).add_(share)
+    weights, log_z = normalise(log_weights)
+    size = total(torch.full_like(log_z, len(log_weights)))
+    return weights, log_weights - log_z + torch.log(size / n)
 
 
 def _refuse_other_than_losses(losses: Any, size: int | None, words: str) -> None:

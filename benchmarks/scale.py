@@ -5,12 +5,13 @@
 
 The floor is what must move: log-weights read and written (float64), losses read (float32), 20 bytes a row, at the speed
 of a copy measured in the same run. `advance` also checks the losses, compares them with e and reads the log-weights
-once more for rho: 35 bytes a row. A draw takes 5 % of the rows without replacement, with APW's weights of ten epochs.
+once more for rho: 35 bytes a row. A draw takes 5 % of the rows without replacement, with the weights that these epochs left.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import statistics
 import threading
 import time
@@ -58,6 +59,7 @@ class Peak:
             torch.cuda.reset_peak_memory_stats()
             self.before = torch.cuda.memory_allocated()
         else:
+            _own_mappings(True)
             self.before, self.open = _resident(), True
             self.watch = threading.Thread(target=self._look)
             self.watch.start()
@@ -74,6 +76,14 @@ class Peak:
         else:
             self.open = False
             self.watch.join()
+            _own_mappings(False)
+
+
+def _own_mappings(on: bool) -> None:
+    """Makes glibc give freed memory back and map every large block by itself, so that the process's size tells."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-3, 1 << 17 if on else 1 << 25)  # M_MMAP_THRESHOLD
+    libc.malloc_trim(0)
 
 
 def _resident() -> int:
@@ -91,8 +101,6 @@ def one(n: int, device: str, repeats: int) -> dict[str, Any]:
     losses = torch.empty(n, device=device).exponential_(generator=generator)
     method = APW(n, q=10, weighting="EI").to(device)
     took = times(lambda: method.advance(losses), repeats, device)
-    with Peak(device) as peak:
-        method.advance(losses)
     floor = MUST_MOVE * n / bandwidth
     row: dict[str, Any] = {
         "n": n,
@@ -103,9 +111,15 @@ def one(n: int, device: str, repeats: int) -> dict[str, Any]:
         "times_floor": statistics.median(took) / floor,
         "ns_a_row": statistics.median(took) / n * 1e9,
         "state_bytes_a_row": state_bytes(method) / n,
-        "temporary_bytes_a_row": peak.bytes / n,
     }
-    return {**row, **drawn(method, device, repeats)}
+    row.update(drawn(method, device, repeats))
+    with Peak(device) as peak:
+        method.advance(losses)
+    row["temporary_bytes_a_row"] = peak.bytes / n
+    generator.manual_seed(0)
+    with Peak(device) as peak:
+        draw(method.log_weights, n // 20, generator)
+    return {**row, "draw_bytes_a_row": peak.bytes / n}
 
 
 def drawn(method: APW, device: str, repeats: int) -> dict[str, Any]:
@@ -121,17 +135,15 @@ def drawn(method: APW, device: str, repeats: int) -> dict[str, Any]:
         return torch.multinomial(weights, size, generator=generator)
 
     weights = method.weights if n <= MULTINOMIAL_LIMIT else None
-    took, other = [seconds(ours, device) for _ in range(2)][:0], []
+    ours()
+    took, other = [], []
     for _ in range(repeats):
         took.append(seconds(ours, device))
         if weights is not None:
             other.append(seconds(theirs, device))
-    with Peak(device) as peak:
-        ours()
     return {
         "draw_s": statistics.median(took),
         "draw_range_s": [min(took), max(took)],
-        "draw_bytes_a_row": peak.bytes / n,
         "multinomial_s": statistics.median(other) if other else None,
         "draw_is_the_race": same_as_all_timed(log_weights, size, device),
     }

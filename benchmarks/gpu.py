@@ -1,14 +1,17 @@
 """Everything that is measured on an accelerator, in one call: each section by itself, results written after every one.
 
     PYTHONPATH=src python3 benchmarks/gpu.py --out results/gpu.json [--section kernels scale ...] [--seconds 200]
+    python benchmarks/gpu.py --out docs/results/gpu.json --page      # the same results as a page, docs/results/gpu.md
 
-A section that fails or takes longer than its share leaves its error in the file, and the next one goes on.
+A section that fails or takes longer than its share leaves its error in the file, and the next one goes on. Sections of
+an earlier call stay in the file until they are run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import signal
 import statistics
 import time
@@ -215,6 +218,44 @@ SECTIONS: dict[str, tuple[float, Callable[[Report, float], None]]] = {
 }
 
 
+def page(results: dict[str, Any]) -> str:
+    """The results for people."""
+    head, parts = results["environment"], results["sections"]
+    words = f"{head['accelerator']}, torch {head['torch']}, python {head['python']}, commit {head['commit']}."
+    lines = ["# On an accelerator", "", f"```\n{head['command']}\n```", "", words]
+    titles = {"kernels": "The fused passes against the reference", "steps": "Steps: no waiting, captured, one graph"}
+    for name, part in parts.items():
+        found = part.get("results")
+        lines += ["", f"## {titles.get(name, name.capitalize())}", ""]
+        if "error" in part:
+            lines += [f"Not finished: {part['error']}", ""]
+        if name == "overhead" and found:
+            lines.append(overhead.table(found))
+        elif name == "scale" and found:
+            lines.append(scale.table(found))
+        elif name == "alternatives" and found:
+            lines.append(_alternatives_table(found))
+        elif found:
+            lines += [f"- {key}: {_words(value)}" for key, value in found.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(part)}" for key, part in value.items())
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _alternatives_table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| method | measure | mode | s an epoch (range) | peak MiB over the data |", "|---|---|---|---|---|"]
+    for row in rows:
+        low, high = row["range"]
+        took = f"{row['seconds']:.3f} ({low:.3f}-{high:.3f})"
+        head = f"| {row['method']} | {row['measure']} | {row['mode']} |"
+        lines.append(f"{head} {took} | {row['peak_mib_over_data']:.0f} |")
+    return "\n".join(lines)
+
+
 class TooLong(Exception):
     pass
 
@@ -228,8 +269,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--section", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--seconds", type=float, default=190.0, help="for all sections together")
+    parser.add_argument("--page", action="store_true", help="measure nothing; write the page of an earlier call")
     options = parser.parse_args()
-    results: dict[str, Any] = {"environment": where("python benchmarks/gpu.py"), "sections": {}}
+    held = json.loads(options.out.read_text())["sections"] if options.out.exists() else {}
+    if options.page:
+        options.out.with_suffix(".md").write_text(page(json.loads(options.out.read_text())))
+        return
+    run(options, {"environment": where("python benchmarks/gpu.py --out results/gpu.json"), "sections": held})
+
+
+def run(options: argparse.Namespace, results: dict[str, Any]) -> None:
     end = time.monotonic() + options.seconds
     signal.signal(signal.SIGALRM, _ring)
     for name in options.section:

@@ -5,7 +5,8 @@
 
 The floor is what must move: log-weights read and written (float64), losses read (float32), 20 bytes a row, at the speed
 of a copy measured in the same run. `advance` also checks the losses, compares them with e and reads the log-weights
-once more for rho: 35 bytes a row. A draw takes 5 % of the rows without replacement, with the weights that these epochs left.
+once more for rho: 35 bytes a row. A draw takes 5 % of the rows without replacement, with the weights that the epochs
+before it left.
 """
 
 from __future__ import annotations

@@ -256,8 +256,8 @@ def _alternatives_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-class TooLong(Exception):
-    pass
+class TooLong(BaseException):
+    """Not an ``Exception``, so that a section that goes on after its own errors does not go on after this."""
 
 
 def _ring(*_: object) -> None:

@@ -78,17 +78,18 @@ def sweep(
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
-        "| network | mode | precision | loop | s an epoch | ratio (quartiles) | n |",
-        "|---|---|---|---|---|---|---|",
+        "| network | mode | precision | loop | s an epoch | ratio (quartiles) | of the best | n |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         head = f"| {row['model']} | {row['mode']} | {row['precision']} |"
         if "error" in row:
-            lines.append(f"{head} {row['error']} | | | |")
+            lines.append(f"{head} {row['error']} | | | | |")
             continue
         low, high = row["quartiles"]
         lines.append(
-            f"{head} {row['loop']} | {row['seconds']:.3f} | {row['ratio']:.3f} ({low:.3f}-{high:.3f}) | {row['n']} |"
+            f"{head} {row['loop']} | {row['seconds']:.3f} | {row['ratio']:.3f} ({low:.3f}-{high:.3f}) | "
+            f"{row['best']:.3f} | {row['n']} |"
         )
     return "\n".join(lines)
 

@@ -140,7 +140,7 @@ class With:
 
     def forward(self, net: nn.Module, x: Tensor) -> Tensor:
         with self.setting.autocast():
-            return net(x)
+            return net(x).float()  # as autocast does it for a loss inside of it
 
     def plain(self, batch: Any) -> None:
         loss = self.curriculum.loss(self.trained.net, batch)  # type: ignore[arg-type]

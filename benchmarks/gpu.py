@@ -33,7 +33,7 @@ from torchcurriculum.core import Batch
 from torchcurriculum.functional import apw as reference
 from torchcurriculum.models.simple_cnn import simple_cnn
 
-STEPPED = ("apw-e", "apw-i", "apw-ei", "superloss")
+STEPPED = ("apw-e", "apw-i", "apw-ei", "superloss", "infobatch")
 Report = Callable[[Any], None]
 
 
@@ -212,7 +212,7 @@ def _whole(name: str, measure: str, mode: str) -> dict[str, Any]:
 SECTIONS: dict[str, tuple[float, Callable[[Report, float], None]]] = {
     "kernels": (25, check_kernels),
     "scale": (25, check_scale),
-    "steps": (45, check_steps),
+    "steps": (55, check_steps),
     "alternatives": (45, check_alternatives),
     "overhead": (110, check_overhead),
 }

@@ -1,10 +1,10 @@
-"""Damaged files, many of them: `Record.load` and all that reads a record, and `load_cifar_n`.
+"""Damaged files, many of them: `Record.load` and all that reads a record, `load_cifar_n`, and the text files of data.
 
 The rule: what is damaged gives a whole record (or labels in range), or a `RecordError` (`ValueError`) with a sentence;
 never another exception, never a warning, never a hang. A finding is printed with the bytes that make it, once for each
 place in the code.
 
-    python benchmarks/fuzz_readers.py [--seconds 60] [--seed 0] [--target record|labels]
+    python benchmarks/fuzz_readers.py [--seconds 60] [--seed 0] [--target record|labels|files]
     python benchmarks/fuzz_readers.py --atheris --target record -- -max_total_time=60     (pip install atheris)
 
 With atheris, the mutations follow the branches that the readers take; without it, they are drawn at random. A record's
@@ -32,10 +32,11 @@ import numpy as np
 import torch
 
 from torchcurriculum import Record, audit, theory
-from torchcurriculum.data import cifar_n
+from torchcurriculum.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 
+TARGETS = ["record", "labels", "files"]
 ROWS = 9
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-readers-"))
 INTERESTING = [b"\0", b"\xff", b"1e999", b"NaN", b"-1", b"null", b"[]", b"{}", b'"x"', b"9" * 30, b"\n", b"PK\x03\x04"]
@@ -97,6 +98,25 @@ def whole_labels() -> bytes:
     return buffer.getvalue()
 
 
+def whole_files() -> bytes:
+    """Two graphs, three pairs of sentences, ten rows of numbers and four images of WebVision, as their text files."""
+    files = {
+        "NCI1_A.txt": "1, 2\n2, 1\n3, 4\n4, 3\n",
+        "NCI1_graph_indicator.txt": "1\n1\n2\n2\n",
+        "NCI1_graph_labels.txt": "0\n1\n",
+        "NCI1_node_labels.txt": "0\n2\n0\n1\n",
+        "train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta b\tc\tentailment\n1\td\te\tnot_entailment\n",
+        "dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tf\tg\tentailment\n",
+        "x.csv": "a,b,label\n" + "1,2.5,x\n-3,4e2,y\n" * 6,
+        "train_filelist_google.txt": "google/q0001/a.jpg 0\ngoogle/q0050/b.jpg 49\n",
+        "val_filelist.txt": "val000001.jpg 0\nval000002.jpg 49\n",
+    }
+    for name in ("google/q0001/a.jpg", "google/q0050/b.jpg", "val_images_256/val000001.jpg"):
+        (FOLDER / "webvision" / name).parent.mkdir(parents=True, exist_ok=True)
+        (FOLDER / "webvision" / name).touch()
+    return pack({name: text.encode() for name, text in files.items()})
+
+
 # ---------------------------------------------------------------------- the targets
 
 
@@ -133,6 +153,28 @@ def read_labels(content: bytes) -> None:
     COUNTS["loaded"] += 1
     if any(len(values) != ROWS or values.min() < 0 or values.max() > 99 for values in labels.values()):
         raise Finding("labels out of range")
+
+
+def read_files(packed: bytes) -> None:
+    folder, web = FOLDER / "files", FOLDER / "webvision"
+    for place in (folder, web / "info"):
+        place.mkdir(parents=True, exist_ok=True)
+    unpack(packed, folder)
+    for name in ("train_filelist_google.txt", "val_filelist.txt"):
+        (web / "info" / name).write_bytes((folder / name).read_bytes() if (folder / name).exists() else b"")
+    readers: dict[str, Callable[[], object]] = {
+        "graphs": lambda: load_tudataset(folder).batch(torch.arange(1)),
+        "pairs": lambda: load_rte(folder),
+        "numbers": lambda: load_csv(folder / "x.csv"),
+        "images": lambda: load_webvision(web, mini=True),
+    }
+    for name, use in readers.items():
+        try:
+            use()
+            COUNTS[name] += 1
+        except (ValueError, FileNotFoundError) as error:
+            if str(FOLDER) not in str(error):
+                raise Finding(f"a message without the file's name: {error}") from error
 
 
 # ---------------------------------------------------------------------- the plain loop
@@ -193,11 +235,13 @@ def relength(packed: bytes, change: Callable[[bytes], bytes], rng: random.Random
 def loop(target: str, seconds: float, seed: int) -> int:
     """Returns the number of places with findings."""
     rng, found, runs, ends = random.Random(seed), dict[str, bytes](), 0, time.monotonic() + seconds
-    record, labels = whole_record(), whole_labels()
+    record, labels, files = whole_record(), whole_labels(), whole_files()
     while time.monotonic() < ends:
         runs += 1
         if target == "labels":
             content, read = mutate(labels, rng), read_labels
+        elif target == "files":
+            content, read = relength(files, lambda file: mutate(file, rng), rng), read_files
         else:
             how = rng.randrange(3)
             content = (
@@ -234,15 +278,19 @@ def loop(target: str, seconds: float, seed: int) -> int:
 def with_atheris(target: str, rest: list[str]) -> None:
     import atheris
 
-    for name in ("record", "audit", "theory.quantities", "theory.theorems", "data.cifar_n"):
+    names = ("record", "audit", "theory.quantities", "theory.theorems", "data.cifar_n")
+    names += ("data.text_files", "data.tudataset", "data.glue", "data.table", "data.webvision")
+    for name in names:
         module = sys.modules[f"torchcurriculum.{name}"]
         for thing in list(vars(module).values()):
             if isinstance(thing, FunctionType) and thing.__module__ == module.__name__:
                 thing.__code__ = atheris.instrument_func(thing).__code__  # also where it is imported by name
     seeds = FOLDER / "corpus"
     seeds.mkdir()
-    (seeds / "whole").write_bytes(whole_record() if target == "record" else whole_labels())
-    read = read_record if target == "record" else read_labels
+    wholes = {"record": whole_record, "labels": whole_labels, "files": whole_files}
+    (seeds / "whole").write_bytes(wholes[target]())
+    readers = {"record": read_record, "labels": read_labels, "files": read_files}
+    read = readers[target]
     warnings.simplefilter("error")
     atheris.Setup([sys.argv[0], str(seeds), *rest], lambda content: read(content))
     atheris.Fuzz()
@@ -252,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--target", choices=["record", "labels"])
+    parser.add_argument("--target", choices=TARGETS)
     parser.add_argument("--atheris", action="store_true")
     parser.add_argument("rest", nargs="*", help="options for libFuzzer, after --")
     options = parser.parse_args()
@@ -260,7 +308,7 @@ def main() -> None:
     if options.atheris:
         with_atheris(options.target or "record", options.rest)
         return
-    targets = [options.target] if options.target else ["record", "labels"]
+    targets = [options.target] if options.target else TARGETS
     sys.exit(min(1, sum([loop(target, options.seconds, options.seed) for target in targets])))
 
 

@@ -20,34 +20,38 @@ from pathlib import Path
 
 import torch
 
+from torchcurriculum.data import Images
+from torchcurriculum.data.arrays import Rows
 from torchcurriculum.recipes import RECIPES, trainer
+from torchcurriculum.recipes.sources import Problem
 
 
-def fake_data(*_: object) -> tuple[trainer.Parts, torch.Tensor]:
+def fake_data(*_: object) -> Problem:
     draw = torch.Generator().manual_seed(0)
     sizes = {"train": 45_000, "valid": 5_000, "test": 10_000}
-    parts = {
-        name: (
+    sets: dict[str, Rows] = {
+        name: Images(
             torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=draw),
             torch.randint(0, 10, (n,), generator=draw),
         )
         for name, n in sizes.items()
     }
-    return parts, parts["train"][1]
+    return Problem(sets, sets["train"].y, 10)
 
 
-def one(method: str, epochs: int, precision: str, go: float) -> None:
+def one(method: str, epochs: int, precision: str, compiled: bool) -> None:
     """Prints the moments at which epochs ended."""
     trainer.load_data = fake_data  # type: ignore[assignment]
-    recipe = RECIPES["cifar10-n40"]().with_(epochs=epochs, precision=precision)
+    recipe = RECIPES["cifar10-n40"]().with_(epochs=epochs, precision=precision, compile=compiled)
     ends = []
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(recipe, method, 0, Path(folder), lambda *_: ends.append(time.time()))
     print(json.dumps(ends))
 
 
-def together(count: int, method: str, epochs: int, precision: str) -> dict[str, object]:
+def together(count: int, method: str, epochs: int, precision: str, compiled: bool) -> dict[str, object]:
     command = [sys.executable, __file__, "--one", method, "--epochs", str(epochs), "--precision", precision]
+    command += ["--compile"] if compiled else []
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     ends = [json.loads(run.communicate()[0].splitlines()[-1]) for run in runs]
     first, last = max(e[1] for e in ends), min(e[-1] for e in ends)  # while all of them ran
@@ -59,6 +63,7 @@ def together(count: int, method: str, epochs: int, precision: str) -> dict[str, 
         "together": count,
         "method": method,
         "precision": precision,
+        "compile": compiled,
         "epoch_s": median,
         "per_run_s": median / count,
         "spread": [min(within), max(within)],
@@ -71,17 +76,18 @@ def main() -> None:
     parser.add_argument("--one")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--method", nargs="+", default=["vanilla", "apw-e"])
     parser.add_argument("--together", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one:
-        one(options.one, options.epochs, options.precision, 0)
+        one(options.one, options.epochs, options.precision, options.compile)
         return
     rows = []
     for count in options.together:
         for method in options.method:
-            rows.append(together(count, method, options.epochs, options.precision))
+            rows.append(together(count, method, options.epochs, options.precision, options.compile))
             print(rows[-1], flush=True)
     if options.out:
         options.out.write_text(json.dumps({"environment": trainer.environment(), "rows": rows}, indent=1))

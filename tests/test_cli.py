@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 from torch import nn
 
 from torchcurriculum import Arrays, Record, methods
-from torchcurriculum.audit import audit
 from torchcurriculum.cli import main
 from torchcurriculum.recipes import RECIPES
 from torchcurriculum.recipes.digits import model as digits_model
@@ -40,7 +40,8 @@ def test_a_run_leaves_records_a_summary_and_one_self_contained_page(demo: Path) 
     assert flipped == pytest.approx(0.4, abs=0.05)
     page = (demo / "report.html").read_text()
     assert "s-apw-e" in page
-    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "http:" not in page.replace("http://www.w3.org", "")
+    assert "https:" not in page
 
 
 def test_without_losses_of_rows_there_is_no_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,11 +64,15 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
     table = capsys.readouterr().out
     assert "at the best-validation epoch" in table
     assert "2 seeds" in table
-    assert main(["audit", str(demo / "vanilla" / "seed-0"), "--top", "5", "--csv", str(tmp_path / "a.csv")]) == 0
-    assert "precision of these 5" in capsys.readouterr().out
-    rows = list(csv.DictReader((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()))
-    assert len(rows) == Record.load(demo / "vanilla" / "seed-0").n
+    run = demo / "vanilla" / "seed-0"
+    files = {"csv": tmp_path / "a.csv", "json": tmp_path / "a.json", "label-studio": tmp_path / "tasks.json"}
+    for form, path in files.items():
+        assert main(["audit", str(run), "--top", "5", "--export", form, "--out", str(path)]) == 0
+        assert "precision of these 5" in capsys.readouterr().out
+    rows = list(csv.DictReader(files["csv"].read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == Record.load(run).n == len(json.loads(files["json"].read_text()))
     assert [float(row["score"]) for row in rows] == sorted((float(row["score"]) for row in rows), reverse=True)
+    assert len(json.loads(files["label-studio"].read_text())) == len(rows)
     assert main(["report", str(demo), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").stat().st_size > 10_000
     capsys.readouterr()
@@ -85,6 +90,8 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
         (["run", "separable", "--epochs", "3"], "the recipe 'separable' is fixed"),
         (["compare", "nowhere"], "there is no record in nowhere"),
         (["audit", "nowhere"], "nowhere holds no record"),
+        (["audit", "nowhere", "--top", "0"], "--top must be at least 1, got 0"),
+        (["audit", "nowhere", "--out", "a.csv"], "--out a.csv needs --export, one of csv, json, label-studio"),
     ],
 )
 def test_mistakes_get_one_sentence(
@@ -119,27 +126,29 @@ def test_metrics_by_hand() -> None:
     # Losses 0.223, 0.916, 0.223: two are at most log 2 = 0.693. Confidences 0.8, 0.6, 0.8 fall into two bins:
     # |1 - 0.8| * 2/3 + |0 - 0.6| * 1/3 = 1/3.
     logits = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.8, 0.2]]).log()
-    found = dict(evaluate(Fixed(), Arrays(logits, torch.tensor([0, 1, 0]))))
-    assert found == pytest.approx({"acc": 2 / 3, "eprop": 2 / 3, "ece": 1 / 3}, abs=1e-6)
+    found = dict(evaluate(Fixed(), Arrays(logits, torch.tensor([0, 1, 0])), threshold=0.92))
+    assert found == pytest.approx({"acc": 2 / 3, "eprop": 2 / 3, "eprop_e": 1.0, "ece": 1 / 3}, abs=1e-6)
 
 
-def test_audit_by_hand() -> None:
-    record = Record(4)
-    record.append({"epoch": 1}, losses=np.array([1.0, 4.0, 2.0, np.inf]))
-    record.append({"epoch": 2}, losses=np.array([0.0, 2.0, 2.0, np.inf]))
-    found = audit(record)  # means 0.5, 3, 2; the last row was never seen and cannot be judged
-    assert found.order.tolist() == [1, 2, 0, 3]
-    assert found.precision(2) is None
-    assert found.auroc() is None
-    record.set_array("labels", np.array([0, 1, 1, 0]))
-    record.set_array("clean", np.array([0, 0, 1, 0]))
-    found = audit(record)
-    assert found.precision(1) == 1.0
-    assert found.precision(2) == 0.5
-    assert found.auroc() == 1.0
-    record.set_array("clean", np.array([0, 1, 0, 0]))  # now the second of the ranking is wrong: it beats 2 of 3
-    assert audit(record).auroc() == pytest.approx(2 / 3)
-    assert audit(record).rows(1) == [{"row": 1, "score": 3.0, "given": 1, "suggested": None, "wrong": False}]
+def test_a_report_shows_what_can_be_read(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one record that is of a newer version, one that a kill cut short, and one that is damaged throughout."""
+    runs = tmp_path / "runs"
+    shutil.copytree(demo, runs)
+    newer, cut, broken = (runs / "vanilla" / "seed-0", runs / "vanilla" / "seed-1", runs / "s-apw-e" / "seed-0")
+    head = json.loads((newer / "record.json").read_text())
+    (newer / "record.json").write_text(json.dumps(head | {"format": 99}))
+    lines = (cut / "epochs.jsonl").read_bytes()
+    (cut / "epochs.jsonl").write_bytes(lines[: len(lines) - 20])
+    (broken / "record.json").write_text("{")
+    assert main(["report", str(runs), "--out", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr().err
+    page = (tmp_path / "page.html").read_text()
+    for words in ("has format 99, and this version reads format 1", "is damaged"):
+        assert words in said
+        assert words in page
+    assert "2 to 3 epochs" in page
+    assert main(["report", str(broken), "--out", str(tmp_path / "none.html")]) == 0
+    assert "There are no records to report on." in (tmp_path / "none.html").read_text()
 
 
 def test_the_demo_network_is_as_large_as_its_docstring_says() -> None:

@@ -32,6 +32,7 @@ FILES = [
     "epochs.jsonl",
     "labels.npy",
     "losses.float32.bin",
+    "mean_probabilities.npy",
     "predicted.npy",
     "record.json",
 ]
@@ -54,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         record.annotate(valid_acc=0.5 + epoch / 10, test_acc=0.4 + epoch / 10, test_eprop=0.3)
     for word in ("labels", "clean", "predicted"):
         record.set_array(word, (images.y[:N] if word == "labels" else images.y[1 : N + 1]).numpy())
+    record.set_array("mean_probabilities", torch.rand(N, 10, generator=torch.Generator().manual_seed(0)).numpy())
     return place
 
 
@@ -87,7 +89,13 @@ READERS = (theory.summary, theory.weights, suspects)
 
 
 def read_all(place: Path, readers: tuple[Callable[[Record], Any], ...] = READERS) -> None:
-    """Loads a folder and does with it what the library can: fine, or a RecordError."""
+    """Loads a folder and does with it what the library can: fine, or a RecordError; something is always salvaged."""
+    with judged() as outcome:
+        salvaged, problems = Record.salvage(place)
+        if salvaged is not None:
+            consistent(salvaged)
+        assert salvaged is not None or problems
+    assert outcome.error is None, repr(outcome.error)
     with judged() as outcome:
         record = Record.load(place)
     if outcome.error is not None:
@@ -108,7 +116,8 @@ def test_the_whole_record_is_read_by_all(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == FILES
     assert theory.summary(record)["epochs"] == len(record.epochs) == 5
     assert len(audit(record).rows(3)) == 3
-    assert set(record.arrays) == {"labels", "clean", "predicted"}
+    assert set(record.arrays) == {"labels", "clean", "predicted", "mean_probabilities"}
+    assert Record.salvage(folder)[1] == []
 
 
 # ---------------------------------------------------------------------- bytes

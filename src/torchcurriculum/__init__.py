@@ -7,7 +7,10 @@ from .core import Batch, Epoch, Method, Step
 from .curriculum import Curriculum
 from .data import Arrays, flip_labels, indexed
 from .graphs import GraphedStep
+from .losses import per_sample, weighted
 from .methods import APW, Mixed, Mixup, Sampled, Vanilla
+from .predictions import Predictions
+from .previews import Previews
 from .record import Record
 from .thresholds import ParameterDissimilarity, error_threshold, estimate_noise_rate, quantile
 
@@ -26,6 +29,8 @@ __all__ = [
     "Mixed",
     "Mixup",
     "ParameterDissimilarity",
+    "Predictions",
+    "Previews",
     "Record",
     "Sampled",
     "Step",
@@ -37,5 +42,7 @@ __all__ = [
     "functional",
     "indexed",
     "methods",
+    "per_sample",
     "quantile",
+    "weighted",
 ]

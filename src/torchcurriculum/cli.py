@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import difflib
 import shlex
 import sys
@@ -11,13 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import methods
-from .audit import audit
-from .recipes import RECIPES, Recipe, run
-from .recipes.runner import figures, format_table, write_json
-from .recipes.trainer import SAVE_SECONDS, Interrupted
+from .audit import EXPORTS, audit, export
+from .previews import Previews
+from .recipes import RECIPES, TABLES, Recipe, run
+from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
 from .record import Record, RecordError
 from .report import write_report
-from .report.table import summarise
+from .report.samples import class_names, label_name
 
 __all__ = ["main"]
 
@@ -51,10 +51,12 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     one = command("run", _run, "run a recipe")
-    one.add_argument("recipe", help="a name from `curriculum list`")
+    one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
     one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
+    one.add_argument("--model", metavar="NAME", help="another network; for text also a folder or hub name")
+    one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
@@ -62,10 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     two = command("compare", _compare, "print the table of finished runs")
     two.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     two.add_argument("--json", type=Path, metavar="FILE", help="write the table and every run's figures there, too")
+    two.add_argument("--md", type=Path, metavar="FILE", help="write the table there as markdown")
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
-    three.add_argument("--csv", type=Path, metavar="FILE", help="write all rows there")
+    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking of all rows to a file of this form")
+    three.add_argument("--out", type=Path, metavar="FILE", help="the file (default: audit.csv or audit.json)")
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     four.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="(default: report.html)")
@@ -82,69 +86,140 @@ def _run(options: argparse.Namespace) -> None:
 
         run_separable(out, *(options.seeds or [0])[:1])
         return
-    run(_chosen(options), out, options.data, save_seconds=options.save_seconds)
+    if options.recipe not in TABLES:
+        run(_chosen(_known(options.recipe), options), out, options.data, save_seconds=options.save_seconds)
+        return
+    if options.model or options.weights:
+        raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
+    for recipe in [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]:
+        run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds)
 
 
-def _chosen(options: argparse.Namespace) -> Recipe:
-    if options.recipe not in RECIPES:
-        known = [*RECIPES, "separable"]
-        close = difflib.get_close_matches(options.recipe, known, n=2)
+def _known(name: str) -> Recipe:
+    if name not in RECIPES:
+        known = [*RECIPES, *TABLES, "separable"]
+        close = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"there is no recipe called {options.recipe!r}; {hint}")
-    recipe = RECIPES[options.recipe]()
+        raise ValueError(f"there is no recipe called {name!r}; {hint}")
+    return RECIPES[name]()
+
+
+def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     for name in options.method or ():
-        methods.entry(name)
+        methods.entry(base_name(name))
+        if "@" in name and name not in recipe.options:
+            variants = [variant for variant in recipe.options if "@" in variant]
+            hint = f"it has {', '.join(variants)}" if variants else "it has no variants"
+            raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
-    changes = {"methods": options.method, "seeds": options.seeds, "epochs": options.epochs}
+    names = ("seeds", "epochs", "model", "weights")
+    changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value}
     return recipe.with_(**chosen)
 
 
-def _records(folders: Sequence[Path]) -> dict[str, list[Record]]:
-    """Records by method, in the order of their seeds, from folders of runs or of single records."""
+def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
+    """Records from folders of runs or of single records, in the order of their seeds.
+
+    With a list for ``problems``, damaged records and those of newer versions are read as far as they can be.
+    """
     paths = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     if not paths:
         raise RecordError(f"there is no record in {', '.join(map(str, folders))}")
-    records = sorted((Record.load(path) for path in paths), key=lambda record: record.meta.get("seed", 0))
+    records = []
+    for path in paths:
+        if problems is None:
+            records.append(Record.load(path))
+            continue
+        record, found = Record.salvage(path)
+        problems += found
+        records += [record] if record is not None else []
+    return sorted(records, key=_seed)
+
+
+def _records(folders: Sequence[Path], problems: list[str] | None = None) -> dict[str, list[Record]]:
+    """Records by method."""
+    records = _load(folders, problems)
     order = sorted({str(record.meta.get("method", "?")) for record in records}, key=lambda name: name != "vanilla")
-    return {name: [record for record in records if record.meta.get("method", "?") == name] for name in order}
+    return {name: [record for record in records if str(record.meta.get("method", "?")) == name] for name in order}
+
+
+def _seed(record: Record) -> float:
+    seed = record.meta.get("seed", 0)
+    return seed if isinstance(seed, int | float) else 0
 
 
 def _compare(options: argparse.Namespace) -> None:
-    runs = _records(options.folders)
-    rows = summarise(runs)
-    print(format_table(rows))
+    records = _load(options.folders)
+    found = by_recipe(records)
+    tables = {recipe: table_of(runs) for recipe, runs in found.items()}
+    for recipe, rows in tables.items():
+        print(f"{recipe}\n" if len(tables) > 1 else "", format_table(rows), format_published(recipe, rows), sep="\n")
+    if unfinished(records):
+        print(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
     if options.json:
-        write_json(options.json, {"table": [vars(row) for row in rows], "runs": figures(runs)})
+        table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
+        write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
+    if options.md:
+        parts = [format_markdown(recipe, found[recipe], rows) for recipe, rows in tables.items()]
+        options.md.write_text("\n".join(parts), encoding="utf-8")
 
 
 def _audit(options: argparse.Namespace) -> None:
-    found = audit(Record.load(options.folder))
-    rows = found.rows(len(found.score))
-    if options.csv:
-        with open(options.csv, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    print(f"{'rank':>4} {'row':>8} {'score':>8}  given -> suggested")
-    for rank, row in enumerate(rows[: options.top], 1):
-        truth = "" if row["wrong"] is None else "  wrong" if row["wrong"] else "  right"
-        print(f"{rank:>4} {row['row']:>8} {row['score']:>8.3f}  {row['given']} -> {row['suggested']}{truth}")
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, got {options.top}")
+    if options.out and not options.export:
+        raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
+    record = Record.load(options.folder)
+    found = audit(record)
+    print(found.summary() + "\n")
+    names, previews = class_names(record), _previews(options.folder)
+    shown = found.rows(options.top)
+    print(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
+    for rank, row in enumerate(shown, 1):
+        given, suggested = (label_name(row[key], names) for key in ("given", "suggested"))
+        truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
+        text = (previews and previews.text(row["row"])) or ""
+        words = "".join(letter if letter.isprintable() else " " for letter in text[:60])
+        print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {given} -> {suggested}{truth}  {words}".rstrip())
     if found.wrong is not None:
-        print(f"\nprecision of these {options.top}: {found.precision(options.top):.1%}; AUROC {found.auroc() or 0:.3f}")
+        auroc = found.auroc()
+        known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"
+        print(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
+        print(f"right labels called wrong: {found.false_alarms()}")
+    if options.export:
+        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
+        print(f"\nwrote {export(found, out, options.export, names=names)}")
+
+
+def _previews(folder: Path) -> Previews | None:
+    try:
+        return Previews.load(folder)
+    except ValueError as error:
+        print(f"curriculum: {error}", file=sys.stderr)
+        return None
 
 
 def _report(options: argparse.Namespace) -> None:
-    title = ", ".join(folder.name for folder in options.folders)
-    print(write_report(_records(options.folders), options.out, title=title))
+    problems: list[str] = []
+    runs = _records(options.folders, problems)
+    title = ", ".join(folder.resolve().name for folder in options.folders)
+    if sum(map(len, runs.values())) == 1:
+        (method, [record]) = next(iter(runs.items()))
+        title = f"{method}, seed {record.meta['seed']}" if "seed" in record.meta else method
+    print(write_report(runs, options.out, title=title, problems=problems))
+    for sentence in problems:
+        print(f"curriculum: {sentence}; shown is what could be read", file=sys.stderr)
 
 
 def _list(options: argparse.Namespace) -> None:
     print("recipes (curriculum run NAME):")
     for name, make in RECIPES.items():
-        print(f"  {name:<16}{make().summary}")
-    print(f"  {'separable':<16}the paper's illustrative example: logistic regression on separable points")
+        print(f"  {name:<28}{make().summary}")
+    for name, table in TABLES.items():
+        print(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table())}")
+    print(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
     print("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():
         print(f"  {name:<16}{methods.entry(name).summary}")

@@ -43,6 +43,7 @@ __all__ = [
     "normalise",
     "ranks",
     "total",
+    "unwrapped",
 ]
 
 NanStrategy = Literal["error", "warn", "ignore"]
@@ -75,6 +76,16 @@ def total(x: Tensor) -> Tensor:
     x = x.detach().clone()
     dist.all_reduce(x)
     return x
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module inside a wrapper for data parallelism, whose passes would make ranks wait for each other.
+
+    A module of the user's that merely has a part called ``module`` is itself.
+    """
+    inner = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return inner.module if isinstance(inner, wrappers) else model
 
 
 def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) -> tuple[Tensor, Tensor | None]:

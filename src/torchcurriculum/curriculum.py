@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from . import distributed, summary
 from .core import (
@@ -72,6 +72,7 @@ class Curriculum:
         collate_fn: As in ``DataLoader``.
         workers: Loader processes, for a set that is read row by row (one with ``batch`` is read at once).
         pin_memory: As in ``DataLoader``.
+        persistent_workers: Keep the loader processes from one epoch to the next.
         drop_last: Leave out the last rows of an epoch if they do not fill a batch.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
         samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
@@ -110,6 +111,7 @@ class Curriculum:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         workers: int = 0,
         pin_memory: bool = False,
+        persistent_workers: bool = True,
         drop_last: bool = False,
         record: Record | str | Path | None = None,
         samples: bool = False,
@@ -130,7 +132,7 @@ class Curriculum:
         self.task = Task(forward, loss_fn, self._fetch_rows)
         self._device = torch.device("cpu")
         self._unpack = unpack
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent=True)
+        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent_workers)
         measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._last = Spread(torch.full((self.n,), math.inf))
@@ -138,8 +140,10 @@ class Curriculum:
         self._open = self._resumed = False
         self._rows: Tensor | None = None
         self._ordered: list[Tensor] | None = None
+        self._mine: tuple[list[Tensor], list[Tensor]] | None = None  # of which order, and what of it is this rank's
         self._position, self._started = 0, 0.0
         self._measured: Spread | None = None
+        self._shares: dict[int, Tensor] = {}
         self.record = self._make_record(record)
 
     # ------------------------------------------------------------------ the loop
@@ -152,9 +156,7 @@ class Curriculum:
         self.start(model)
         mine = self.batches()
         index = torch.cat(mine).to(self._device).split([len(rows) for rows in mine])  # one transfer for the epoch
-        fetched = [rows if len(rows) else self._padding() for rows in mine]
-        start = self.steps_done
-        for position, raw in enumerate(self._feed.read(fetched, self._seed("augment"), start), start):
+        for position, raw in enumerate(self.read(), self.steps_done):
             yield self.batch(raw, index[position])
             self.steps_done = position + 1
         self.finish()
@@ -174,6 +176,8 @@ class Curriculum:
 
     def _loss(self, step: Step) -> Tensor:
         loss = self.method.loss(step)
+        if self._position in self._shares:
+            loss = loss * self._shares[self._position].to(loss)
         if self.measure == "running" or step.batch.pair is None:
             self._note(step)
         self.count_step()
@@ -201,7 +205,51 @@ class Curriculum:
         Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
         then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
         """
-        return [batch[distributed.rank() :: distributed.world_size()] for batch in self._order()]
+        ordered = self._order()
+        if self._mine is None or self._mine[0] is not ordered:
+            self._mine = ordered, [batch[distributed.rank() :: distributed.world_size()] for batch in ordered]
+        return self._mine[1]
+
+    def loader(self) -> DataLoader[Any]:
+        """A loader of the batches of the epoch, for a trainer that wants one: always the same, so that workers stay.
+
+        Its batches come in the order of ``batches``, from the first, with padding where this rank has no rows. Before
+        the first ``start`` they are those of an epoch over everything, for trainers that count steps beforehand.
+        """
+        return self._feed.loader(self._fetched(self.batches()), self._seed("augment"))
+
+    def accumulate(self, batches: int) -> None:
+        """Says that the next ``batches`` batches make one optimizer step: ``loss`` and ``reduce`` give its parts.
+
+        The sum is the loss of one large batch, its weights normalised over all rows of it, if the method weighs rows
+        whatever their losses (vanilla, E-weighting). A method that weighs by loss sees one batch at a time; each then
+        counts by the number of its rows. All ranks must call it.
+        """
+        first = self.steps_done
+        mine = self.batches()[first : first + batches]
+        self._shares = {}
+        if len(mine) < 2:
+            return
+        sizes = torch.tensor([len(rows) for rows in self._order()[first : first + len(mine)]], device=self._device)
+        shares = sizes.double() / sizes.sum()
+        if not self.method.weighs_by_loss:
+            together = self._weights(torch.cat(mine)).split([len(rows) for rows in mine])
+            apart = [self._weights(rows) for rows in mine]
+            of_all, of_own = total(torch.stack([torch.stack([w.sum() for w in part]) for part in (together, apart)]))
+            shares = torch.where(of_own > 0, of_all / of_own, 0.0)
+        self._shares = dict(enumerate(shares, first))
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the next batch is a part of a larger one."""
+        return self.steps_done in self._shares
+
+    def read(self) -> Iterator[Any]:
+        """The raw batches of this rank that are not done yet, as the data set and the collate function make them.
+
+        What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
+        """
+        return self._feed.read(self._fetched(self.batches()), self._seed("augment"), self.steps_done)
 
     def batch(self, raw: Any, index: Tensor | None = None) -> Batch:
         """The next batch of the epoch on the model's device, ready for ``loss``.
@@ -242,6 +290,12 @@ class Curriculum:
         except (AttributeError, TypeError) as error:
             raise TypeError(words) from error
 
+    def progress(self) -> tuple[int, int]:
+        """How many epochs are done, and how many batches of the one after; ends an epoch of which all are done."""
+        if self._open and self.steps_done == len(self.batches()):
+            self.finish()
+        return (self.number - 1, self.steps_done) if self._open else (self.number, 0)
+
     def finish(self) -> None:
         """Ends the epoch: ranks agree, and a row is added to the record."""
         self._open = False
@@ -251,9 +305,15 @@ class Curriculum:
             whole = self._last.whole()
             check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
         self._append_row()
-        self._ordered = None
+        self._ordered = self._mine = None
 
     # ------------------------------------------------------------------ a step
+
+    def _weights(self, rows: Tensor) -> Tensor:
+        """The weights of a batch of these rows, by a method that does not look at losses."""
+        losses = torch.zeros(len(rows), dtype=torch.float64, device=self._device)
+        batch = Batch(None, None, rows.to(self._device), task=self.task)
+        return self.method.weigh(Step(None, batch, None, losses)).double()  # type: ignore[arg-type]
 
     def _step(self, model: nn.Module, batch: Batch) -> Step:
         logits, losses = self.task.losses(model, batch)
@@ -286,13 +346,16 @@ class Curriculum:
 
     def _begin(self, model: nn.Module) -> None:
         self._started = time.perf_counter()
+        if len(self.train_set) != self.n:
+            words = "something is kept for every row, so the set must stay the same"
+            raise ValueError(f"the training set had {self.n} rows and has {len(self.train_set)} now; {words}")
         self.number += 1
         if self.number == 1:
             self.record.rewind(0)  # a folder may hold an earlier run; only a loaded state goes on with it
         self._measured = None
         rows = self.method.plan(self._epoch(model))
         self._rows = None if rows is None else self._check_rows(rows)
-        self.steps_done, self._position, self._open, self._ordered = 0, 0, True, None
+        self.steps_done, self._position, self._open, self._ordered, self._shares = 0, 0, True, None, {}
 
     def _check_rows(self, rows: Tensor) -> Tensor:
         rows = rows.detach().cpu().to(torch.int64).flatten()
@@ -321,8 +384,9 @@ class Curriculum:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
 
-    def _padding(self) -> Tensor:
-        return self._order()[0][:2]
+    def _fetched(self, mine: list[Tensor]) -> list[Tensor]:
+        """The rows to read for these batches: padding where this rank has none."""
+        return [rows if len(rows) else self._order()[0][:2] for rows in mine]
 
     def _seed(self, purpose: str) -> Callable[[int], int]:
         return lambda position: derive(self.seed, self.number, position, distributed.rank(), purpose)
@@ -421,7 +485,8 @@ class Curriculum:
         self.method.load_state_dict(state["method"])
         self.number, self.steps_done = state["epoch"], state["step"]
         self._open = self._resumed = state["open"]
-        self._rows, self._ordered = state["rows"], None
+        self._rows, self._ordered, self._shares = state["rows"], None, {}
+        self._started = time.perf_counter()
         device, measured = self._last.values.device, state["measured"]
         self._last = Spread(state["last"].clone().to(device))
         self._measured = None if measured is None else Spread(measured.clone().to(device))
@@ -481,12 +546,20 @@ def _none_of(value: Any) -> Any:
 
 def _fingerprint(data: Any) -> int | None:
     """A checksum of the labels where the data set has them at hand."""
-    for name in ("targets", "labels", "y"):
-        labels = getattr(data, name, None)
+    labels = _labels(data)
+    return None if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes())
+
+
+def _labels(data: Any) -> np.ndarray | None:
+    if isinstance(data, Subset):
+        whole = _labels(data.dataset)
+        return None if whole is None else whole[np.asarray(data.indices)]
+    candidates = [getattr(data, name, None) for name in ("targets", "labels", "y")]
+    for labels in [*candidates, data.tensors[-1] if isinstance(data, TensorDataset) else None]:
         if isinstance(labels, Tensor):
             labels = labels.cpu().numpy()
         if isinstance(labels, list | tuple) and labels and isinstance(labels[0], int):
             labels = np.asarray(labels)
         if isinstance(labels, np.ndarray) and labels.dtype != object:
-            return zlib.crc32(np.ascontiguousarray(labels).tobytes())
+            return labels
     return None

@@ -32,6 +32,7 @@ class GraphedStep:
         optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
             fused=True)``: a learning rate that is a number would stay what it was at the capture.
         autocast: ``autocast() -> context manager`` for mixed precision, or None.
+        capture: False runs every step as it is.
 
     Example:
         >>> from torchcurriculum import Arrays, methods
@@ -51,12 +52,13 @@ class GraphedStep:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         autocast: Callable[[], AbstractContextManager[Any]] | None = None,
+        capture: bool = True,
     ) -> None:
         self.curriculum, self.model, self.optimizer = curriculum, model, optimizer
         self._autocast = autocast or nullcontext
         self._captured: dict[Hashable, _Captured] = {}
         self._warm: dict[Hashable, int] = {}
-        self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self._stream = torch.cuda.Stream() if capture and torch.cuda.is_available() else None
         self._capturable = self._stream is not None and _can_be_captured(optimizer)
 
     def __call__(self, batch: Batch) -> Tensor:
@@ -81,7 +83,9 @@ class GraphedStep:
         """What must be the same for a captured step to be this batch's; None if it must run as it is."""
         method = self.curriculum.method.graph_key()
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
+        whole = whole and len(batch.index) == self.curriculum.batch_size
         right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
+        right = right and not self.curriculum.accumulates
         if method is None or not whole or not right:
             return None
         return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training
@@ -96,7 +100,10 @@ class GraphedStep:
         return loss
 
     def _step(self, batch: Batch) -> Tensor:
-        return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
+        whole = len(batch.index) == self.curriculum.batch_size
+        # A compiled model would be compiled again for the few rows at the end of an epoch.
+        model = self.model if whole else getattr(self.model, "_orig_mod", self.model)
+        return self._run(lambda: self.curriculum.viewed_loss(model, batch))
 
     def _run(self, compute: Callable[[], Tensor]) -> Tensor:
         with self._autocast():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import distributed
-from .core import Batch, NanStrategy, Task, check_losses, evaluating
+from .core import Batch, NanStrategy, Task, check_losses, evaluating, unwrapped
 from .data.batches import to_device
 from .data.feed import Feed, untouched_generators
 from .distributed import Spread
@@ -65,11 +66,14 @@ class Measurer:
 
     def _share(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
         """``function`` over this rank's rows, in order."""
-        net = getattr(model, "module", model)  # a wrapper for data parallelism would make ranks wait for each other
+        net = unwrapped(model)  # a wrapper for data parallelism would make ranks wait for each other
         device = device_of(model)
         rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
         size = self.exact_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
-        batches = list(rows.split(size)) if len(rows) else [torch.arange(min(2, self.n))]
+        batches = list(rows.split(size)) if len(rows) else []
+        # Ranks that hold parts of the parameters (FSDP) need each other in every pass, so all make as many.
+        passes = math.ceil(math.ceil(self.n / distributed.world_size()) / size)
+        batches += [torch.arange(min(2, self.n))] * (passes - len(batches))
         indices = torch.cat(batches).to(device).split([len(part) for part in batches])
         parts: list[Tensor] = []
         with torch.no_grad(), evaluating(net), untouched_generators(), distributed.one_model(net):

@@ -6,6 +6,7 @@ Readable without torch. On disk a record is a folder::
     epochs.jsonl     one JSON object per epoch
     NAME.npy         an array with one value (or row) per sample: labels, predictions, ...
     NAME.TYPE.bin    one row of N values per epoch, appended: losses.float32.bin, easy.bits.bin
+    previews/        what some of the samples look like, for a report (see ``previews.Previews``)
 
 Everything is written so that a reader of a run that is still going, or of one that was killed, sees whole epochs only.
 An epoch's values stand at a place that its number decides, so what a kill left half-written is written over.
@@ -54,9 +55,11 @@ class Record:
         self.meta: dict[str, Any] = dict(meta or {})
         self.epochs: list[dict[str, Any]] = []
         self.arrays: dict[str, np.ndarray] = {}
+        self.source: Path | None = None  # where it was read from
         self._histories: dict[str, list[np.ndarray]] = {}
         self._ends: list[int] = []  # where the line of each epoch on the disk ends, in bytes
         self._unsynced: set[Path] = set()
+        self._sinks: list[Any] = []
         self.folder = Path(folder) if folder is not None else None
         if self.folder is not None:
             self._begin(self.folder)
@@ -72,6 +75,16 @@ class Record:
             if len(kept) == number:  # after a gap the values would count for earlier epochs
                 kept.append(values)
         self._write()
+        self._send(row)
+
+    def attach(self, sink: Any) -> None:
+        """Sends every row from now on to ``sink.write(row)`` as well, and every annotation with its epoch (see sinks).
+
+        A sink that fails is warned about and the run goes on. Sinks are left behind when a record is pickled.
+        """
+        if not callable(getattr(sink, "write", None)):
+            raise TypeError(f"a sink has a method write(row), and {type(sink).__name__} has none; see the sinks module")
+        self._sinks.append(sink)
 
     def annotate(self, **scalars: Any) -> None:
         """Adds scalars to the last epoch's row: what was found out after it ended, such as a validation accuracy."""
@@ -84,6 +97,7 @@ class Record:
                 self._write_line(self.folder, len(self._ends))
         else:
             self._write()
+        self._send({"epoch": self.epochs[-1].get("epoch", len(self.epochs)), **scalars})
 
     def column(self, name: str) -> np.ndarray:
         """(K,) the values of one scalar over the epochs, NaN where an epoch lacks it."""
@@ -91,12 +105,16 @@ class Record:
 
     def history(self, name: str) -> np.ndarray:
         """(K, N) per-sample values over the epochs."""
+        return np.stack(list(self.rows(name)))
+
+    def rows(self, name: str) -> Iterator[np.ndarray]:
+        """(N,) per-sample values of one epoch after the other: what fits in memory when ``history`` does not."""
         rows = self._histories.get(name, [])
         if not self.has(name):
             raise RecordError(f"this record holds no {name!r} for each sample; run with samples=True to keep them")
         if len(rows) < len(self.epochs):
             raise RecordError(f"this record holds {name!r} of {len(rows)} epochs only, and has {len(self.epochs)}")
-        return np.stack([_unpack(name, row, self.n) for row in rows[: len(self.epochs)]])
+        return (_unpack(name, row, self.n) for row in rows[: len(self.epochs)])
 
     def has(self, name: str) -> bool:
         """Whether there is a per-sample history of this name."""
@@ -178,26 +196,51 @@ class Record:
     @classmethod
     def load(cls, folder: str | Path) -> Record:
         """Reads a record, also of a run that is still going."""
-        folder = Path(folder)
-        head = _read_head(folder)
+        return cls._read(Path(folder), None)
+
+    @classmethod
+    def salvage(cls, folder: str | Path) -> tuple[Record | None, list[str]]:
+        """What can be read of a record that is damaged, or of a newer version, and a sentence for all that cannot.
+
+        Example:
+            >>> Record.salvage("nowhere")
+            (None, ['nowhere holds no record (there is no record.json in it)'])
+        """
+        problems: list[str] = []
+        try:
+            return cls._read(Path(folder), problems), problems
+        except RecordError as error:
+            return None, [*problems, str(error)]
+
+    @classmethod
+    def _read(cls, folder: Path, problems: list[str] | None) -> Record:
+        """Damage is noted in ``problems`` and passed over, or raised where there is no such list."""
+        head = _read_head(folder, problems)
         record = cls(head["n"], head.get("meta"))
-        for row, end in _read_rows(folder / "epochs.jsonl"):
-            record.epochs.append(row)
-            record._ends.append(end)
+        record.source = folder
+        with _noting(problems):
+            for row, end in _read_rows(folder / "epochs.jsonl"):
+                record.epochs.append(row)
+                record._ends.append(end)
         for path in sorted(folder.glob("*.npy")):
-            try:
-                with open(path, "rb") as file:
-                    record.set_array(path.stem, np.lib.format.read_array(file, allow_pickle=False))
-            except Exception as error:  # what damage raises inside NumPy is of every kind
-                raise RecordError(f"{path} is damaged: {error}") from error
+            with _noting(problems):
+                record._read_array(path)
         for name, kind in HISTORIES.items():
             path = folder / f"{name}.{kind}.bin"
-            if path.exists():
-                record._histories[name] = list(_read_history(path, kind, record.n))
+            with _noting(problems):
+                if path.exists():
+                    record._histories[name] = list(_read_history(path, kind, record.n))
         whole = min([len(record.epochs), *map(len, record._histories.values())])
         # Histories stay as long as they are: a state may know the row of an epoch whose line a kill cut short.
         del record.epochs[whole:], record._ends[whole:]
         return record
+
+    def _read_array(self, path: Path) -> None:
+        try:
+            with open(path, "rb") as file:
+                self.set_array(path.stem, np.lib.format.read_array(file, allow_pickle=False))
+        except Exception as error:  # what damage raises inside NumPy is of every kind
+            raise RecordError(f"{path} is damaged: {error}") from error
 
     def describe(self, meta: Mapping[str, Any]) -> None:
         """Says something else about the run from now on."""
@@ -233,6 +276,17 @@ class Record:
         self._unsynced.add(folder / "epochs.jsonl")
         _write_at(folder / "epochs.jsonl", start, line)
         self._ends.append(start + len(line))
+
+    def _send(self, row: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            try:
+                sink.write(row)
+            except Exception as error:  # a tracker that is down must not end a run
+                words = f"{type(sink).__name__} did not take the row of epoch {row.get('epoch')}"
+                warnings.warn(f"{words} ({error!r:.200}); the run goes on", stacklevel=3)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sinks": []}
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -285,7 +339,18 @@ def _replace(path: Path, write: Any) -> None:
     os.replace(temporary, path)
 
 
-def _read_head(folder: Path) -> dict[str, Any]:
+@contextmanager
+def _noting(problems: list[str] | None) -> Iterator[None]:
+    """Turns a RecordError into a note, where notes are taken."""
+    try:
+        yield
+    except RecordError as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+
+
+def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     path = folder / "record.json"
     if not path.exists():
         raise RecordError(f"{folder} holds no record (there is no record.json in it)")
@@ -297,8 +362,9 @@ def _read_head(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{path} is no record of this library")
     if not isinstance(head.get("meta", {}), dict):
         raise RecordError(f"{path} is damaged: what it says about the run is no object")
-    if head.get("format") != FORMAT:
-        raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
+    with _noting(problems):
+        if head.get("format") != FORMAT:
+            raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
     return head
 
 

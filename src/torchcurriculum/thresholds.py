@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -54,6 +55,26 @@ def error_threshold(noise_rate: float = 0.0, noise: Noise = "clean") -> float:
     return math.log(2) - change if noise == "synthetic" else math.log(2) + change
 
 
+@dataclass(frozen=True)
+class _Quantile:
+    """The rule that ``quantile`` makes: a class, so that it can be compared, printed and pickled."""
+
+    p: float
+
+    def __call__(self, losses: Tensor) -> Tensor:
+        finite = losses.detach()[losses.isfinite()]
+        finite = finite if finite.dtype == torch.float64 else finite.float()
+        if not len(finite):
+            return torch.tensor(math.log(2), dtype=torch.float64, device=losses.device)
+        # The small number keeps 0.07 * 100 from being 8 rows.
+        value = finite.kthvalue(max(1, math.ceil(self.p * len(finite) - 1e-9))).values
+        # e must be positive; where that share of the rows has a loss of zero, the same rows are easy.
+        return torch.where(value == 0, torch.finfo(finite.dtype).tiny, value).double()
+
+    def __repr__(self) -> str:
+        return f"quantile({self.p})"
+
+
 def quantile(p: float) -> Callable[[Tensor], Tensor]:
     """A rule for e on losses of any scale, such as those of a regression: the p-quantile of the current losses.
 
@@ -73,17 +94,7 @@ def quantile(p: float) -> Callable[[Tensor], Tensor]:
     if not 0 < p <= 1:
         raise ValueError(f"p is the share of the rows that are easy and must lie in (0, 1], got {p!r}")
 
-    def rule(losses: Tensor) -> Tensor:
-        finite = losses.detach()[losses.isfinite()]
-        finite = finite if finite.dtype == torch.float64 else finite.float()
-        if not len(finite):
-            return torch.tensor(math.log(2), dtype=torch.float64, device=losses.device)
-        # The small number keeps 0.07 * 100 from being 8 rows.
-        value = finite.kthvalue(max(1, math.ceil(p * len(finite) - 1e-9))).values
-        # e must be positive; where that share of the rows has a loss of zero, the same rows are easy.
-        return torch.where(value == 0, torch.finfo(finite.dtype).tiny, value).double()
-
-    return rule
+    return _Quantile(p)
 
 
 class ParameterDissimilarity:

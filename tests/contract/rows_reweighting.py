@@ -36,7 +36,12 @@ class _Linear(torch.nn.Module):
         return x.double() @ self.weight
 
 
+ESTIMATED = "the share of wrong labels is estimated, and only a share of zero would give equal weights"
+
 ROWS = [
+    Row("rapw", zero_reason=ESTIMATED, measure="running"),
+    Row("rapw", {"decay": 0.5, "classes": 3}, zero_reason=ESTIMATED),
+    Row("rapw", {"decay": 0.0, "lam": math.inf}, zero_reason=ESTIMATED),
     Row("superloss", zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": math.log(3)}, zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": "average"}, zero={"lam": math.inf}, sums="any"),

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-__all__ = ["Arrays"]
+__all__ = ["Arrays", "Rows"]
 
 
-class Arrays(Dataset[tuple[Tensor, Tensor]]):
+class Rows(Dataset[tuple[Any, Tensor]]):
+    """What data sets held in memory have in common: targets ``y`` and tensors that move together.
+
+    A subclass adds ``batch(index, generator) -> (inputs, targets)``.
+    """
+
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
+        """The rows of ``index``, augmented when there is a generator to do it with."""
+        raise NotImplementedError
+
+    def with_labels(self, y: Tensor) -> Self:
+        """The same inputs with other targets."""
+        if len(y) != len(self):
+            raise ValueError(f"there are {len(self)} inputs and {len(y)} targets")
+        other = copy.copy(self)
+        other.y = y.to(self.y.device)
+        return other
+
+    def to(self, device: torch.device | str) -> Self:
+        """A copy on ``device``."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(other, name, value.to(device) if isinstance(value, Tensor) else value)
+        return other
+
+
+class Arrays(Rows):
     """Inputs and targets as two tensors; ``batch`` takes many rows at once, which is what makes it fast.
 
     Args:
@@ -32,9 +65,6 @@ class Arrays(Dataset[tuple[Tensor, Tensor]]):
         if len(x) != len(y):
             raise ValueError(f"there are {len(x)} inputs and {len(y)} targets")
         self.x, self.y, self.augment = x, y, augment
-
-    def __len__(self) -> int:
-        return len(self.x)
 
     def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
         return self.x[row], self.y[row]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import derive
+from .split import split
 
 __all__ = ["load_digits"]
 
@@ -29,7 +29,4 @@ def load_digits(seed: int = 0, valid: float = 0.1, test: float = 0.3) -> dict[st
     images, labels = datasets.load_digits(return_X_y=True)
     x = torch.from_numpy((images / 8.0 - 1.0).astype(np.float32)).view(-1, 1, 8, 8)
     y = torch.from_numpy(labels.astype(np.int64))
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(derive(seed, "split")))
-    n_test, n_valid = round(test * len(x)), round(valid * len(x))
-    parts = {"test": order[:n_test], "valid": order[n_test : n_test + n_valid], "train": order[n_test + n_valid :]}
-    return {name: (x[rows], y[rows]) for name, rows in parts.items()}
+    return {part: (x[rows], y[rows]) for part, rows in split(len(x), seed, valid, test).items()}

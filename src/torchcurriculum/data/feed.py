@@ -63,18 +63,22 @@ class Feed:
         """
         if isinstance(self.data, Arrays):
             yield from self._blocks(self.data, batches, seed, start, draws)
-        elif hasattr(self.data, "batch"):
+        elif _hands_out_batches(self.data):
             for number in range(start, len(batches)):
                 generator = (torch.Generator().manual_seed(seed(number)),) if draws else ()
                 yield self.data.batch(batches[number], *generator)
         else:
-            numbered = range(start, len(batches))
-            self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
-            yield from self._make_loader()
+            yield from self.loader(batches, seed, start)
+
+    def loader(self, batches: list[Tensor], seed: Callable[[int], int], start: int = 0) -> DataLoader[Any]:
+        """A loader that hands out the batches from number ``start`` on; always the same, told what is next."""
+        numbered = range(start, len(batches))
+        self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
+        return self._make_loader()
 
     def rows(self, index: Tensor, seed: int) -> Any:
         """The raw batch of some rows as they are, read by this process."""
-        if hasattr(self.data, "batch"):
+        if _hands_out_batches(self.data):
             return self.data.batch(index.cpu())
         return _Reader(self.data, self._collate).__getitems__([seed, *index.tolist()])
 
@@ -120,6 +124,11 @@ class _Reader(Dataset[Any]):
         with _seeded_generators(seed, self._bits):
             at_once = getattr(self.data, "__getitems__", None)
             return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
+
+
+def _hands_out_batches(data: Any) -> bool:
+    """Whether ``data.batch(index)`` is there; what ``datasets.Dataset`` calls so makes a data set of batches."""
+    return hasattr(data, "batch") and not hasattr(data, "column_names")
 
 
 def _as_it_is(batch: Any) -> Any:

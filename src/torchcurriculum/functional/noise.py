@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["AutoThreshold", "estimate_noise_rate"]
+__all__ = ["AutoThreshold", "Populations", "estimate_noise_rate", "fit_populations", "label_log_odds"]
 
 LOSS_RANGE = (1e-4, 20.0)  # beyond it a probability is 0 or 1 for our purpose; also where a loss of 1e4 (NaN) ends up
 ROWS = 200  # among fewer, chance makes two populations out of one too often
@@ -17,29 +18,97 @@ ODDS = 1.0  # an untrained net's classes form narrow populations whose log-odds 
 RATE_LIMIT = 0.9  # above it the other population is the few rows learned first, no estimate
 
 
-def _populations(losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of the high-loss population and the contrast of the two; both zero where there is only one."""
-    finite = losses[losses.isfinite()].double().clamp(*LOSS_RANGE)
-    if len(finite) < ROWS:
-        zero = torch.zeros((), dtype=torch.float64, device=losses.device)
-        return zero, zero
-    logits = -finite.expm1().log()
-    centre = logits.mean()
-    logits = logits - centre
-    square = logits.square().mean()
+@dataclass(frozen=True)
+class Populations:
+    """Two normal distributions with one variance, fitted to log-odds of labels; all fields are tensors of one shape.
+
+    Attributes:
+        share: Weight of the lower one, the rows whose labels are improbable.
+        low: Its mean.
+        high: The other's mean.
+        variance: Of both.
+    """
+
+    share: Tensor
+    low: Tensor
+    high: Tensor
+    variance: Tensor
+
+    @property
+    def separation(self) -> Tensor:
+        """D: the distance of the means in standard deviations."""
+        return (self.high - self.low) / self.variance.sqrt()
+
+    @property
+    def real(self) -> Tensor:
+        """Whether these are two populations, and not one that was cut in two."""
+        apart = (self.separation >= SEPARATION) & (self.high - self.low >= ODDS)
+        return apart & (self.low < 0) & (self.share <= RATE_LIMIT)
+
+    @property
+    def contrast(self) -> Tensor:
+        """The spread between the populations over the spread within; 0 where there is only one."""
+        return torch.where(self.real, self.separation * (self.share * (1 - self.share)).sqrt(), 0.0)
+
+    def log_odds(self, values: Tensor) -> Tensor:
+        """Log-odds that a row with this value belongs to the lower population."""
+        slope = (self.high - self.low) / self.variance
+        return torch.logit(self.share) + slope * ((self.low + self.high) / 2 - values)
+
+
+def label_log_odds(losses: Tensor) -> Tensor:
+    """log(p / (1 - p)) of labels whose probability p has this cross-entropy, cut where p is 0 or 1 for our purpose.
+
+    Example:
+        >>> round(label_log_odds(torch.tensor(math.log(4))).item(), 4)   # p is 1/4: log(1/3)
+        -1.0986
+    """
+    return -losses.double().clamp(*LOSS_RANGE).expm1().log()
+
+
+def fit_populations(values: Tensor, counts: Tensor | None = None) -> Populations:
+    """Fits two populations by 50 steps of expectation-maximisation from a fixed start.
+
+    Args:
+        values: (M,) log-odds of labels, see ``label_log_odds``.
+        counts: (..., M) how often each value occurs, for one or many samples of them; by default once.
+
+    Returns:
+        The fit, with fields of shape (...).
+
+    Example:
+        >>> fit = fit_populations(torch.tensor([-4.0, 2.0]), counts=torch.tensor([[30.0, 70.0], [50.0, 50.0]]))
+        >>> [round(share, 4) for share in fit.share.tolist()], fit.real.tolist()
+        ([0.3, 0.5], [True, True])
+    """
+
+    def mean(parts: Tensor) -> Tensor:
+        return parts.mean(-1) if counts is None else (counts * parts).sum(-1) / counts.sum(-1)
+
+    centre = mean(values)
+    values = values - centre[..., None]
+    square = mean(values.square())
     share, low, high, variance = torch.full_like(square, 0.5), -square.sqrt(), square.sqrt(), square.clamp_min(1e-4)
     for _ in range(STEPS):
         # With one variance for both, the posterior of the high-loss population is a logistic function of the logit.
         slope = (high - low) / variance
-        posterior = torch.sigmoid(torch.logit(share) + slope * ((low + high) / 2 - logits))
-        share = posterior.mean().clamp(1e-6, 1 - 1e-6)
-        low = (posterior * logits).mean() / share
+        odds = torch.logit(share)[..., None] + slope[..., None] * (((low + high) / 2)[..., None] - values)
+        posterior = torch.sigmoid(odds)
+        share = mean(posterior).clamp(1e-6, 1 - 1e-6)
+        low = mean(posterior * values) / share
         high = -share * low / (1 - share)  # the logits are centred
         variance = (square - share * low.square() - (1 - share) * high.square()).clamp_min(1e-4)
-    separation = (high - low) / variance.sqrt()
-    real = (separation >= SEPARATION) & (high - low >= ODDS) & (low + centre < 0) & (share <= RATE_LIMIT)
-    contrast = separation * (share * (1 - share)).sqrt()
-    return torch.where(real, share, 0.0), torch.where(real, contrast, 0.0)
+    return Populations(share, low + centre, high + centre, variance)
+
+
+def _populations(losses: Tensor) -> tuple[Tensor, Tensor]:
+    """Share of the high-loss population and the contrast of the two; both zero where there is only one."""
+    finite = losses[losses.isfinite()]
+    if len(finite) < ROWS:
+        zero = torch.zeros((), dtype=torch.float64, device=losses.device)
+        return zero, zero
+    fit = fit_populations(label_log_odds(finite))
+    return torch.where(fit.real, fit.share, 0.0), fit.contrast
 
 
 def _describe(value: object) -> str:

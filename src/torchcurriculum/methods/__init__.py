@@ -19,6 +19,7 @@ from .mcl import MCL
 from .mixed import Mixed
 from .mixup import Mixup
 from .mw_net import MWNet
+from .rapw import RAPW
 from .registry import build, entry, names, register
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
@@ -42,6 +43,7 @@ __all__ = [
     "LGL",
     "LRE",
     "MCL",
+    "RAPW",
     "SPCL",
     "SPL",
     "SPLD",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..core import Batch, Epoch, Method
+from ..core import Batch, Epoch, Method, unwrapped
 from ..functional.smoothing import annealed_sigma, gaussian, smooth
 from .registry import register
 
@@ -98,7 +98,7 @@ class CBS(Method):
         Returns:
             How many convolutions are blurred.
         """
-        net = getattr(model, "module", model)
+        net = unwrapped(model)
         if not self.active:
             self.release()
         elif self._net is None or self._net() is not net:

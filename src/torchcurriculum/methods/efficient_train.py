@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, evaluating
+from ..core import Batch, Epoch, Method, evaluating, unwrapped
 from ..functional.frequency import augment as standard_augment
 from ..functional.frequency import bandwidth, growing_magnitude, low_frequency_crop, low_pass
 from .registry import register
@@ -117,7 +117,7 @@ class EfficientTrain(Method):
         size = (batch.x.shape[-2], batch.x.shape[-1])
         if size in self._accepted or size == full or batch.task is None:
             return
-        net = getattr(model, "module", model)
+        net = unwrapped(model)
         try:
             with torch.no_grad(), evaluating(net):
                 batch.task.forward(net, batch.x[:2])

@@ -63,6 +63,11 @@ class Sampled(Method):
         assert isinstance(weights, Tensor)
         return weights
 
+    @property
+    def weighs_by_loss(self) -> bool:  # type: ignore[override]
+        """Whether the weights of this epoch look at losses."""
+        return not (self.growing or self.average) and self.method.weighs_by_loss
+
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The union of everything drawn so far; everything once the growth is complete."""
         self.growing = not self.complete

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Step, derive, total
+from ..core import Step, derive, total, unwrapped
 from ..functional.meta import flatten, gradient, undisturbed
 from ..functional.optim import adam_step
 
@@ -135,7 +135,7 @@ def _features(step: Step) -> Tensor:
     outputs = step.logits
     if outputs is None and step.batch.task is not None:  # a wrapper that weighs before the forward pass
         with torch.no_grad(), undisturbed(step.losses.device):
-            outputs = step.batch.task.forward(getattr(step.model, "module", step.model), step.batch.x)
+            outputs = step.batch.task.forward(unwrapped(step.model), step.batch.x)
     outputs = getattr(outputs, "logits", outputs)
     if isinstance(outputs, Tensor) and outputs.ndim == 1:
         outputs = outputs.unsqueeze(1)

@@ -2,11 +2,32 @@
 
 from collections.abc import Callable
 
-from .cifar import noisy_cifar
+from .cifar import cifar
 from .digits import recipe as digits_recipe
+from .loss_reweighting import loss_reweighting, reweighting
+from .mixup_ablation import mixup_ablation
+from .nlp_graph import nlp_graph
+from .own import own_csv, own_images
+from .q_sensitivity import q_sensitivity
 from .recipe import Recipe
 from .runner import run
+from .webvision import webvision
 
-__all__ = ["RECIPES", "Recipe", "run"]
+__all__ = ["RECIPES", "TABLES", "Recipe", "run"]
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"digits": digits_recipe, "cifar10-n40": noisy_cifar}
+TABLES: dict[str, Callable[[], tuple[Recipe, ...]]] = {
+    "cifar": cifar,
+    "nlp-graph": nlp_graph,
+    "loss-reweighting": loss_reweighting,
+    "mixup-ablation": mixup_ablation,
+}
+
+
+def _returning(recipe: Recipe) -> Callable[[], Recipe]:
+    return lambda: recipe
+
+
+_ALL = [digits_recipe(), *cifar(), q_sensitivity(), *nlp_graph()]
+_ALL += [reweighting(*recipe.name.rsplit("-", 1)) for recipe in loss_reweighting()]
+_ALL += [webvision(), own_images(), own_csv()]
+RECIPES: dict[str, Callable[[], Recipe]] = {recipe.name: _returning(recipe) for recipe in _ALL}

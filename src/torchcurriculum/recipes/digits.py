@@ -47,6 +47,6 @@ def model() -> nn.Module:
     )
 
 
-def picture(x: Tensor) -> Tensor:
-    """(8, 8) grey values in [0, 1] of one input."""
-    return ((x.reshape(8, 8) + 1) / 2).clamp(0, 1).to(torch.float32)
+def pictures(x: Tensor) -> Tensor:
+    """(M, 8, 8) uint8 grey values of M inputs."""
+    return ((x.reshape(-1, 8, 8) + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)

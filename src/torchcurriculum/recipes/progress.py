@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "describe", "duration"]
+
+MINUTE = 60.0
+LINES = 20  # of a run in a log, at most about
 
 
 def _number(row: dict[str, Any], name: str, form: str) -> str:
@@ -25,21 +29,45 @@ def describe(row: dict[str, Any]) -> str:
     )
 
 
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    Example:
+        >>> duration(7), duration(125), duration(7320)
+        ('7 s', '2 min 05 s', '2 h 02 min')
+    """
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
 class Progress(AbstractContextManager["Progress"]):
     """Shows runs of ``epochs`` epochs as they go; ``watch`` is what a trainer calls.
+
+    On a terminal there is one live line. Elsewhere, as in a log, a run gets a line when it ends and, while it goes, at
+    most one a minute and about twenty in all.
 
     Args:
         runs: How many runs there will be.
         epochs: Epochs of each.
-        every: Without a terminal, print every so many epochs.
         echo: Where plain lines go.
+        clock: Seconds that only grow.
     """
 
-    def __init__(self, runs: int, epochs: int, every: int = 10, echo: Callable[[str], None] = print) -> None:
-        self.runs, self.epochs, self.every, self.echo = runs, epochs, every, echo
+    def __init__(
+        self,
+        runs: int,
+        epochs: int,
+        echo: Callable[[str], None] = print,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.runs, self.epochs, self.echo, self.clock = runs, epochs, echo, clock
         self._done = self._trained = 0
-        self._started = time.perf_counter()
-        self._live = _rich_live(runs * epochs) if sys.stdout.isatty() else None
+        self._started = self._said = clock()
+        live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._live = _rich_live(runs * epochs) if live else None
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -56,18 +84,19 @@ class Progress(AbstractContextManager["Progress"]):
 
     def watch(self, method: str, seed: int, row: dict[str, Any]) -> None:
         """Takes note of an epoch."""
-        epoch = row["epoch"]
+        epoch, now = row["epoch"], self.clock()
         done = self._done + epoch
         self._trained += 1
-        head = f"{method:<10} seed {seed}  epoch {epoch:>3}/{self.epochs}"
+        each = (now - self._started) / self._trained
+        line = f"{method:<10} seed {seed}  epoch {epoch:>3}/{self.epochs}  {describe(row)}"
+        left = each * (self.runs * self.epochs - done)
         if self._live is not None:
-            self._live.update(self._live.task_ids[0], completed=done, description=f"{head}  {describe(row)}")
+            self._live.update(self._live.task_ids[0], completed=done, description=line)
             if epoch == self.epochs:
-                self._live.console.print(f"{head}  {describe(row)}", highlight=False)
-        elif epoch % self.every == 0 or epoch == self.epochs:
-            spent = time.perf_counter() - self._started
-            left = spent / self._trained * (self.runs * self.epochs - done)
-            self.echo(f"{head}  {describe(row)}  {left:4.0f} s left")
+                self._live.console.print(line, highlight=False)
+        elif epoch == self.epochs or now - self._said >= max(MINUTE, each * self.epochs / LINES):
+            self._said = now
+            self.echo(f"{line}  {duration(left)} left")
 
 
 def _rich_live(total: int) -> Any:

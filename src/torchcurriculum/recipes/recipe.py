@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from ..thresholds import Noise
+
 __all__ = ["Recipe"]
 
 
@@ -16,21 +18,31 @@ class Recipe:
         name: Its name on the command line.
         summary: What it shows, one line.
         data: Name of the data set.
-        model: Name of the network.
-        methods: Names for ``methods.build``; ``vanilla`` first.
+        model: Name of the network; for text also a folder or hub name of an encoder.
+        methods: Names for ``methods.build``; ``vanilla`` first. A variant is a method's name, ``@`` and a word of its
+            own, such as ``apw-e@pd``; ``options`` say what is different in it.
         seeds: Split, label noise, initial weights and order all change with the seed.
         epochs: Epochs of each run.
         batch_size: Rows in a batch.
-        lr: Learning rate of SGD.
-        momentum: Its momentum.
-        weight_decay: Its weight decay.
+        lr: Learning rate.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of every parameter.
         lr_min: Where the cosine schedule ends.
-        noise_rate: Share of training labels that are flipped.
+        optimizer: ``"sgd"``, ``"adam"`` or ``"adamw"``.
+        schedule: ``"cosine"``, ``"constant"``, or ``"step"``: a tenth after half of the epochs.
+        clip: Largest norm of a gradient; None clips nothing.
+        size: Side to which the network's images are resized; None leaves them as they are.
+        weights: File of pretrained weights to start from, or None.
+        noise_rate: Share of wrong training labels; it sets the paper's threshold.
+        noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` says that the data came with them.
+        one_set: The set that selects the best epoch also reports, because the protocol has no test labels.
         threshold: The error threshold e of APW: a number, or ``"paper"`` for the rule of the paper at ``noise_rate``.
         measure: Where the losses come from: ``"pass"`` or ``"running"``.
         precision: ``"float32"``, or ``"bfloat16"`` for mixed precision.
         compile: Whether training steps go through ``torch.compile``.
-        options: Further options for a method, by its name.
+        options: Further options for a method or variant, by its name. Besides the method's own: ``threshold: "pd"``
+            is the paper's parameter-dissimilarity estimate from the vanilla run of the same seed, and ``q_epochs: r``
+            makes q r times the number of epochs.
     """
 
     name: str
@@ -45,7 +57,14 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     lr_min: float = 1e-6
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    schedule: Literal["cosine", "constant", "step"] = "cosine"
+    clip: float | None = None
+    size: int | None = None
+    weights: str | None = None
     noise_rate: float = 0.0
+    noise: Noise = "synthetic"
+    one_set: bool = False
     threshold: float | Literal["paper", "auto"] = "paper"
     measure: Literal["pass", "running"] = "pass"
     precision: Literal["float32", "bfloat16"] = "float32"

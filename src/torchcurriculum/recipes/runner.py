@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -13,16 +14,15 @@ import numpy as np
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
 from ..record import Record
-from ..report.table import METRICS, Summary, best_epoch, summarise
-from . import digits
+from ..report.table import Summary
+from .compare import format_published, format_table, table_of
 from .progress import Progress
 from .recipe import Recipe
-from .trainer import SAVE_SECONDS, environment, finished, load_data, train, write_json
+from .trainer import SAVE_SECONDS, environment, finished, train, write_json
 
-__all__ = ["figures", "format_table", "run", "write_json"]
+__all__ = ["run"]
 
 Echo = Callable[[str], None]
-PICTURES = {"digits": digits.picture}
 SHOWN = 20
 
 
@@ -43,7 +43,26 @@ def run(
     Returns:
         The records, by method.
     """
-    _claim(recipe, out)
+    new = _claim(recipe, out)
+    try:
+        runs = _train_all(recipe, out, data, echo, save_seconds)
+    except (ValueError, OSError, ImportError):
+        if new and not any(out.rglob("record.json")):  # a mistake in the command shall not keep the folder
+            (out / "recipe.json").unlink(missing_ok=True)
+        raise
+    rows = table_of(runs)
+    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
+    echo("\n" + format_table(rows))
+    echo(format_published(recipe.name, rows))
+    echo(format_audits(found))
+    write_json(out / "summary.json", _summary(recipe, rows, found))
+    _report(recipe, runs, out, echo)
+    return runs
+
+
+def _train_all(
+    recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float
+) -> dict[str, list[Record]]:
     total = len(recipe.methods) * len(recipe.seeds)
     echo(f"{recipe.summary}\n{total} runs of {recipe.epochs} epochs, into {out}\n")
     runs: dict[str, list[Record]] = {name: [] for name in recipe.methods}
@@ -57,46 +76,21 @@ def run(
                 progress.begin(number)
                 record = train(recipe, name, seed, folder, progress.watch, data, stop, save_seconds)
             runs[name].append(record)
-    rows = summarise(runs)
-    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
-    echo("\n" + format_table(rows))
-    echo(format_audits(found))
-    write_json(out / "summary.json", _summary(recipe, rows, found))
-    _report(recipe, runs, found, out, echo)
     return runs
-
-
-def format_table(rows: Sequence[Summary]) -> str:
-    """The comparison as text: per cent, mean ± standard deviation over seeds, and the difference to vanilla."""
-    lines = []
-    for moment, words in (("best", "at the best-validation epoch"), ("last", "at the last epoch")):
-        head = f"{words:<30}" + "".join(f"{name:>16}{'- vanilla [95 %]':>26}" for name in METRICS)
-        lines += [head, "-" * len(head)]
-        chosen = [row for row in rows if row.moment == moment]
-        for method in dict.fromkeys(row.method for row in chosen):
-            cells = [_cell(row) for row in chosen if row.method == method]
-            seeds = next(row.n for row in chosen if row.method == method)
-            lines.append(f"{method:<20}{f'{seeds} seed' + 's' * (seeds > 1):<10}" + "".join(cells))
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _cell(row: Summary) -> str:
-    value = f"{100 * row.mean:.2f}" + (f" ± {100 * row.std:.2f}" if row.n > 1 else "")
-    gap = f"{100 * row.difference:+.2f}" if row.pairs else ""
-    gap += f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]" if row.pairs > 1 else ""
-    return f"{value:>16}{gap:>26}"
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     """The most suspicious labels of the first seed of the best auditor, and how right each method's ranking is."""
-    lines = ["Which training labels are wrong? Rows by their mean loss over the run; precision among the top ranks:"]
+    lines = [
+        "Which training labels are wrong? Precision among the most suspicious, and the estimated share of wrong ones:"
+    ]
     for name, audits in found.items():
         tops = (SHOWN, len(audits[0].score) // 10, len(audits[0].score) // 3)
         shares = [sum(a.precision(top) or 0 for a in audits) / len(audits) for top in tops]
         auroc = sum(a.auroc() or 0 for a in audits) / len(audits)
         cells = "  ".join(f"top {top}: {share:6.1%}" for top, share in zip(tops, shares, strict=True))
-        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}")
+        rates = ", ".join(f"{a.rate:.1%}" if a.visible else "-" for a in audits)
+        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}  estimates {rates}")
     if not found:
         return "No method measured the rows' own losses, so there is nothing to audit."
     name = _auditor(found)
@@ -105,21 +99,6 @@ def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
     texts = [f"{r['row']:>5}: {r['given']} -> {r['suggested']} {'wrong' if r['wrong'] else 'right'}" for r in rows]
     lines += ["   ".join(texts[start : start + 4]) for start in range(0, len(texts), 4)]
     return "\n".join(lines)
-
-
-def figures(runs: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    """What a reader needs of every run to check a table: method, seed, its best and last rows, and its surroundings."""
-    return [
-        {
-            **{key: record.meta.get(key) for key in ("method", "seed", "recipe", "environment")},
-            "best": record.epochs[best_epoch(record) or 0],
-            "last": record.epochs[-1],
-            "seconds": float(record.column("seconds").sum()),
-        }
-        for records in runs.values()
-        for record in records
-        if record.epochs
-    ]
 
 
 def _can_audit(records: Sequence[Record]) -> bool:
@@ -132,14 +111,17 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
     return next((name for name in found if "apw" in name), next(iter(found)))
 
 
-def _claim(recipe: Recipe, out: Path) -> None:
+def _claim(recipe: Recipe, out: Path) -> bool:
+    """Writes the recipe into the folder; whether it was not there before."""
     path = out / "recipe.json"
-    if path.exists():
+    known = path.exists()
+    if known:
         _refuse_other(recipe, path)
     elif out.exists() and any(not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, recipe.as_dict())
+    return not known
 
 
 def _refuse_other(recipe: Recipe, path: Path) -> None:
@@ -152,6 +134,7 @@ def _refuse_other(recipe: Recipe, path: Path) -> None:
     if name != recipe.name:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
+    held = {**{field.name: field.default for field in dataclasses.fields(Recipe)}, **held}  # of an earlier version
     fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
@@ -164,21 +147,11 @@ def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequen
     return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
 
 
-def _report(recipe: Recipe, runs: dict[str, list[Record]], found: Any, out: Path, echo: Echo) -> None:
+def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path, echo: Echo) -> None:
     try:
         from ..report import write_report
 
-        path = write_report(runs, out / "report.html", title=recipe.summary, audits=_with_pictures(recipe, found))
+        path = write_report(runs, out / "report.html", title=recipe.summary)
         echo(f"\nThe report, with curves and pictures: {path}")
     except ImportError as error:
         echo(f"\nNo report: {error}")
-
-
-def _with_pictures(recipe: Recipe, found: Mapping[str, Sequence[Audit]]) -> list[dict[str, Any]]:
-    if not found:
-        return []
-    rows = found[_auditor(found)][0].rows(SHOWN)
-    if recipe.data not in PICTURES:
-        return rows
-    x = load_data(recipe, recipe.seeds[0])[0]["train"][0]
-    return [{**row, "picture": PICTURES[recipe.data](x[row["row"]]).numpy()} for row in rows]

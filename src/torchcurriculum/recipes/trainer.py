@@ -23,21 +23,32 @@ from .. import methods
 from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating
 from ..curriculum import Curriculum
-from ..data import Arrays, Images, flip_labels, load_cifar10
+from ..data import Images
+from ..data.arrays import Arrays, Rows
+from ..data.cifar import CLASSES
 from ..graphs import GraphedStep
-from ..models import simple_cnn
+from ..predictions import Predictions
+from ..previews import Previews
 from ..record import Record, RecordError
+from ..report.samples import telling_rows
 from ..report.table import best_epoch
-from ..thresholds import error_threshold
+from ..thresholds import ParameterDissimilarity, error_threshold
 from . import digits
 from .recipe import Recipe
+from .sources import load_data, make_model, make_optimizer, make_schedule
 
-__all__ = ["Interrupted", "environment", "evaluate", "finished", "load_data", "train"]
+__all__ = ["Interrupted", "environment", "evaluate", "finished", "train"]
 
-Parts = dict[str, tuple[Tensor, Tensor]]
-MODELS: dict[str, Callable[[], nn.Module]] = {"digits-cnn": digits.model, "simple-cnn": simple_cnn}
-ARRAYS: dict[str, type[Arrays]] = {"digits": Arrays, "cifar10": Images}
+PD = "pd_threshold"  # in a vanilla record's meta: what ``threshold: "pd"`` reads
+CHUNKS = {"cpu": 128}  # rows at a time in an evaluation; 2048 on accelerators
 SAVE_SECONDS = 5.0
+NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
+LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
+PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "digits": digits.pictures,
+    "cifar10": lambda x: x.permute(0, 2, 3, 1),
+    "cifar10n": lambda x: x.permute(0, 2, 3, 1),
+}
 Watch = Callable[[str, int, dict[str, Any]], None]
 
 
@@ -47,19 +58,6 @@ class Interrupted(Exception):
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
         self.status = status
-
-
-def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> tuple[Parts, Tensor]:
-    """The parts of the data, and the training labels with the recipe's noise in them."""
-    if recipe.data == "digits":
-        parts = digits.load(seed)
-    elif folder is None:
-        raise ValueError(f"the recipe {recipe.name!r} needs --data DIR, the folder where {recipe.data} lies")
-    else:
-        parts = load_cifar10(folder, seed)
-    clean = parts["train"][1]
-    classes = int(max(y.max() for _, y in parts.values())) + 1
-    return parts, flip_labels(clean, recipe.noise_rate, classes, seed)
 
 
 def finished(recipe: Recipe, folder: Path) -> Record | None:
@@ -102,13 +100,14 @@ def train(
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
-    run = _Run(recipe, name, seed, folder, data)
-    run.save_seconds = save_seconds
-    run.resume()
-    while len(run.record.epochs) < recipe.epochs:
-        run.epoch(stop or GracefulStop())
-        watch(name, seed, run.record.epochs[-1])
-    return run.finish()
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        run = _Run(recipe, name, seed, folder, data)
+        run.save_seconds = save_seconds
+        run.resume()
+        while len(run.record.epochs) < recipe.epochs:
+            run.epoch(stop or GracefulStop())
+            watch(name, seed, run.record.epochs[-1])
+        return run.finish()
 
 
 class _Run:
@@ -116,37 +115,49 @@ class _Run:
 
     def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        parts, labels = load_data(recipe, seed, data)
-        kind = ARRAYS[recipe.data]
-        self.name, self.seed, self.save_seconds = f"{name}, seed {seed}", seed, SAVE_SECONDS
-        self.sets = {part: kind(x.to(device), y.to(device)) for part, (x, y) in parts.items()}
-        self.train_set = kind(self.sets["train"].x, labels.to(device))
+        problem = load_data(recipe, seed, data)
+        self.name, self.seed, self.recipe = f"{name}, seed {seed}", seed, recipe
+        self.save_seconds = SAVE_SECONDS
+        self.sets = {part: held.to(device) for part, held in problem.sets.items()}
+        self.train_set = self.sets["train"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights"))
-            self.model = MODELS[recipe.model]().to(device)
+            self.model = make_model(recipe, problem).to(device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # the same shapes come again in every step
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        method = methods.build(name, len(self.train_set), recipe.epochs, **_options(recipe, name))
+        knobs = _options(recipe, name, folder)
+        method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **knobs)
+        given = knobs.get("threshold")
+        self.threshold = given if isinstance(given, float) else _paper_threshold(recipe)
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
+        if recipe.data in ("cifar10", "cifar10n"):
+            meta["classes"] = list(CLASSES)
         self.states = folder / "states"
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
-        self.record.set_array("labels", labels.numpy())
-        self.record.set_array("clean", parts["train"][1].numpy())
+        self.record.set_array("labels", problem.sets["train"].y.numpy())
+        if problem.clean is not None:
+            self.record.set_array("clean", problem.clean.numpy())
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
-        if device.type == "cuda":
-            options["measure_batch_size"] = 5000
+        if device.type == "cuda" and isinstance(self.train_set, Images):
+            options["measure_batch_size"] = 4096
         self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
-        self.optimizer = _optimizer(self.model, recipe, device)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, recipe.epochs, recipe.lr_min)
-        self.seen: dict[str, Any] = {"steps": 0, "predicted": torch.zeros(len(self.train_set), dtype=torch.int64)}
+        self.optimizer = make_optimizer(recipe, self.model)
+        self.schedule = make_schedule(recipe, self.optimizer)
+        self.pd = ParameterDissimilarity() if name == "vanilla" and _asks_for_pd(recipe) else None
+        self.draws = any(isinstance(part, nn.Dropout) for part in self.model.modules())
+        self.seen: dict[str, Any] = {"steps": 0}
+        fits = len(self.train_set) * problem.classes <= LARGEST
+        self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
         autocast = partial(torch.autocast, device.type, torch.bfloat16) if recipe.precision == "bfloat16" else None
         net = torch.compile(self.model) if recipe.compile else self.model
-        self.step = GraphedStep(self.curriculum, net, self.optimizer, autocast)  # type: ignore[arg-type]
+        # Dropout is seeded before every step, which a captured one would not see.
+        self.step = GraphedStep(self.curriculum, net, self.optimizer, autocast, capture=not self.draws)  # type: ignore[arg-type]
 
     def _parts(self) -> dict[str, Any]:
-        names = ("model", "optimizer", "schedule", "curriculum", "seen")
+        optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]
+        names = ("model", "optimizer", "schedule", "curriculum", "seen", *optional)
         return {name: getattr(self, name) for name in names}
 
     def resume(self) -> None:
@@ -159,20 +170,37 @@ class _Run:
         return self.checkpoint.save(self.seen["steps"], **self._parts())
 
     def epoch(self, stop: GracefulStop) -> None:
-        """The rest of an epoch: trains, evaluates, notes the predictions of the best epoch so far, saves."""
+        """The rest of an epoch: trains, evaluates, notes the predictions for all training rows, saves."""
         self.model.train()
         for batch in self.curriculum.epoch(self.model):
             if stop.requested:
                 self._leave(stop)
+            if self.draws:  # so that dropout, too, is a function of the seed and the step
+                _seed_generator(self.train_set.y.device, derive(self.seed, "dropout", self.seen["steps"]))
             self.step(batch)
             self.seen["steps"] += 1
         self.schedule.step()
-        scores = {part: evaluate(self.model, self.sets[part]) for part in ("valid", "test")}
-        self.record.annotate(**{f"{part}_{key}": value for part in scores for key, value in scores[part]})
-        if best_epoch(self.record) == len(self.record.epochs) - 1:
-            self.seen["predicted"] = _logits(self.model, self.train_set).argmax(1).cpu()
+        self.record.annotate(**self._scores())
+        if self.pd is not None:
+            self.pd.observe(self.model, float(_losses(self.model, self.train_set).double().mean()))
+        self._note_predictions()
         if time.monotonic() - self._saved >= self.save_seconds:
             self.save()
+
+    def _note_predictions(self) -> None:
+        """At the best epoch so far, and often enough for the audit: it costs a pass over the training set."""
+        number = len(self.record.epochs)
+        best = best_epoch(self.record) == number - 1
+        if self.predictions is not None and (best or number % max(1, self.recipe.epochs // NOTED) == 0):
+            self.predictions.note(_logits(self.model, self.train_set), best)
+
+    def _scores(self) -> dict[str, float]:
+        """Every metric on the validation and the test part."""
+        threshold = self.record.epochs[-1].get("threshold", self.threshold)
+        scores = {"valid": evaluate(self.model, self.sets["valid"], threshold)}
+        same = self.recipe.one_set
+        scores["test"] = scores["valid"] if same else evaluate(self.model, self.sets["test"], threshold)
+        return {f"{part}_{key}": value for part in scores for key, value in scores[part]}
 
     def _leave(self, stop: GracefulStop) -> None:
         where = f"in epoch {self.curriculum.number} of {self.name}"
@@ -180,10 +208,21 @@ class _Run:
         raise Interrupted(f"stopped {where}; {saved}", stop.status)
 
     def finish(self) -> Record:
-        self.record.set_array("predicted", self.seen["predicted"].numpy())
-        self.record.describe({**self.record.meta, "finished": True})
+        for name, values in (self.predictions.arrays() if self.predictions else {}).items():
+            self.record.set_array(name, values)
+        self._keep_previews()
+        known = self.pd is not None and len(self.pd.dissimilarity)
+        estimate = {PD: self.pd.threshold, "pd_epoch": self.pd.transition} if self.pd and known else {}
+        self.record.describe({**self.record.meta, **estimate, "finished": True})
         shutil.rmtree(self.states, ignore_errors=True)  # nothing is left to go on with
         return self.record
+
+    def _keep_previews(self) -> None:
+        """Pictures of the samples that a report of this run shows."""
+        rows, data = telling_rows(self.record), self.train_set
+        if len(rows) and self.recipe.data in PICTURES and isinstance(data, Arrays) and self.record.folder is not None:
+            pictures = PICTURES[self.recipe.data](data.x[torch.from_numpy(rows).to(data.x.device)])
+            Previews(rows, pictures.cpu().numpy()).save(self.record.folder)
 
 
 def _open_record(n: int, meta: dict[str, Any], folder: Path, states: Path) -> Record:
@@ -198,8 +237,8 @@ def _open_record(n: int, meta: dict[str, Any], folder: Path, states: Path) -> Re
     return Record.open(n, meta if began == meta["environment"] else {**meta, "began": began}, folder)
 
 
-def evaluate(model: nn.Module, data: Arrays) -> list[tuple[str, float]]:
-    """Accuracy, E-Prop at log 2 and expected calibration error (15 equal bins) on a set."""
+def evaluate(model: nn.Module, data: Rows, threshold: float = math.log(2)) -> list[tuple[str, float]]:
+    """Accuracy, E-Prop at log 2 and at ``threshold``, and expected calibration error (15 equal bins) on a set."""
     logits, y = _logits(model, data), data.y
     losses = F.cross_entropy(logits, y, reduction="none")
     confidence, guess = logits.softmax(1).max(1)
@@ -210,6 +249,7 @@ def evaluate(model: nn.Module, data: Arrays) -> list[tuple[str, float]]:
     return [
         ("acc", right.mean().item()),
         ("eprop", (losses <= log_2).double().mean().item()),
+        ("eprop_e", (losses <= threshold).double().mean().item()),
         ("ece", (gaps.abs().sum() / len(y)).item()),
     ]
 
@@ -242,24 +282,55 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _options(recipe: Recipe, name: str) -> dict[str, Any]:
-    options = dict(recipe.options.get(name, {}))
-    if name.startswith(("apw-", "s-apw-", "m-apw-")) and "threshold" not in options:
-        rule = recipe.threshold
-        paper = error_threshold(recipe.noise_rate, "synthetic") if recipe.noise_rate else error_threshold()
-        options["threshold"] = paper if rule == "paper" else rule
-    return options
+def base_name(name: str) -> str:
+    """The method's name of a variant such as ``apw-e@pd``."""
+    return name.partition("@")[0]
 
 
-def _logits(model: nn.Module, data: Arrays) -> Tensor:
-    size = 1024 if data.y.device.type == "cpu" else 5000
-    with evaluating(model), torch.no_grad():
-        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(size)])
+def _options(recipe: Recipe, name: str, folder: Path) -> dict[str, Any]:
+    options = {**recipe.options.get(base_name(name), {}), **recipe.options.get(name, {})}
+    if "q_epochs" in options:
+        options["q"] = max(2, options.pop("q_epochs") * recipe.epochs)
+    if not name.startswith(("apw-", "s-apw-", "m-apw-")):
+        return options
+    rule = options.get("threshold", recipe.threshold)
+    if rule == "pd":
+        rule = _estimated(folder.parent.parent / "vanilla" / folder.name, name)
+    return {**options, "threshold": _paper_threshold(recipe) if rule == "paper" else rule}
 
 
-def _optimizer(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    """SGD; on CUDA one kernel for all parameters, and a learning rate that a captured step can see change."""
-    options: dict[str, Any] = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
+def _paper_threshold(recipe: Recipe) -> float:
+    return error_threshold(recipe.noise_rate, recipe.noise) if recipe.noise_rate else error_threshold()
+
+
+def _asks_for_pd(recipe: Recipe) -> bool:
+    return any(options.get("threshold") == "pd" for options in recipe.options.values())
+
+
+def _estimated(folder: Path, name: str) -> float:
+    """The PD estimate of the vanilla run in ``folder``."""
+    try:
+        return float(Record.load(folder).meta[PD])
+    except (RecordError, KeyError):
+        words = (
+            f"{name} takes its threshold from the vanilla run with the same seed, and {folder} holds no finished one"
+        )
+        raise ValueError(f"{words}; run --method vanilla into the same folder first") from None
+
+
+def _seed_generator(device: torch.device, seed: int) -> None:
+    """Seeds one device's generator; ``torch.manual_seed`` would keep a traceback for each accelerator not yet used."""
     if device.type == "cuda":
-        return torch.optim.SGD(model.parameters(), torch.tensor(recipe.lr, device=device), fused=True, **options)
-    return torch.optim.SGD(model.parameters(), recipe.lr, **options)
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+def _logits(model: nn.Module, data: Rows) -> Tensor:
+    chunk = CHUNKS.get(data.y.device.type, 2048)
+    with evaluating(model), torch.no_grad():
+        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(chunk)])
+
+
+def _losses(model: nn.Module, data: Rows) -> Tensor:
+    return F.cross_entropy(_logits(model, data), data.y, reduction="none")

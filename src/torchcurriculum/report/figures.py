@@ -14,6 +14,7 @@ from .series import (
     data_map,
     early_epochs,
     first_later,
+    group_weights,
     label_weights,
     quantiles,
     spread,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BINNED_ABOVE", "curves", "phases", "sample_map", "weights"]
+__all__ = ["BINNED_ABOVE", "curves", "panels_of", "phases", "sample_map", "weight_groups", "weights"]
 
 BINNED_ABOVE = 5000
 BINS = 36
@@ -56,7 +57,7 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
         Missing: Where no record has the column.
     """
     lines = {method: spread(stack(records, name)) for method, records in runs.items()}
-    looks = _looks(runs)
+    looks = _looks(runs) if len(runs) > 1 else {method: (colour("choice-1"), DASHES[0]) for method in runs}
     lines = {method: line for method, line in lines.items() if len(line.epochs)}
     if not lines:
         raise Missing(f"The records hold no {words.lower()} ({name}).")
@@ -65,7 +66,7 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
     halves = (1, last // 2 + 1) if last >= LONG else (1,)
 
     def draw() -> Figure:
-        figure, panels = _figure([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
+        figure, panels = panels_of([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
         for axes, begin in zip(panels, halves, strict=True):
             ends = []
             for method, line in lines.items():
@@ -80,7 +81,10 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
         return figure
 
     finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
-    caption = f"{words} over epochs, mean over seeds; the band reaches from the least to the greatest seed."
+    caption = f"{words} over epochs"
+    if any(len(records) > 1 for records in runs.values()):
+        caption += ", mean over seeds; the band reaches from the least to the greatest seed"
+    caption += "."
     return render(draw, key, f"{words} over epochs. At the end: {finals}."), caption
 
 
@@ -90,7 +94,7 @@ def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
     early, firsts = early_epochs(records), first_later(records)
 
     def draw() -> Figure:
-        figure, (left, right) = _figure([(0.35, 2.75), (4.2, 2.55)], 2.3)
+        figure, (left, right) = panels_of([(0.35, 2.75), (4.2, 2.55)], 2.3)
         ends = []
         for line, words, tint, dashes in ((rho, "ρ", "choice-1", "-"), (eprop, "E-Prop", "choice-2", DASHES[1])):
             if len(line.epochs):
@@ -114,33 +118,53 @@ def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
 
 
 def weights(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
-    """The distribution of N w over epochs and, where they are known, its means over right and wrong labels."""
+    """The distribution of N w over epochs."""
     epochs, table = quantiles(records)
     table = np.maximum(table, TINY)
-    kinds: dict[str, Spread] = {}
-    try:
-        kinds = label_weights(records)
-        note = "Right panel: the mean weight of samples whose given label is right, and of those whose label is wrong."
-    except Missing as reason:
-        note = str(reason)
 
     def draw() -> Figure:
-        figure, panels = _figure([(0.35, 2.6), (4.2, 2.3)] if kinds else [(0.35, 5.7)], 2.6)
+        figure, panels = panels_of([(0.35, 5.7)], 2.6)
         _fan(panels[0], epochs, table)
-        if kinds:
-            ends = []
-            for (words, line), tint, dashes in zip(kinds.items(), ("choice-1", "choice-2"), DASHES, strict=False):
-                _line(panels[1], line, colour(tint), dashes)
-                ends.append((line.mean[-1], words, colour(tint)))
-            _log_axis(panels[1], [edge for line in kinds.values() for edge in (line.low.min(), line.high.max())])
-            _label_ends(panels[1], ends)
-            panels[1].set_xlim(panels[0].get_xlim())
-            panels[1].set_title("Mean N·w by given label", loc="left")
         return figure
 
-    caption = f"{method}: quantiles of the weights, as multiples of the average weight (median over seeds). {note}"
+    seeds = " (median over seeds)" if len(records) > 1 else ""
+    caption = f"{method}: quantiles of the weights, as multiples of the average weight{seeds}."
     low, high = table[-1, 0], table[-1, -1]
     return render(draw, key, f"{caption} At the end weights lie between {low:.3g} and {high:.3g}."), caption
+
+
+def weight_groups(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+    """The mean of N w over the easy and the hard samples of each epoch and, where known, over right and wrong labels.
+
+    Raises:
+        Missing: Where weights cannot be rebuilt from the records.
+    """
+    sides = {"by easiness in the epoch": group_weights(records)}
+    note = "Left: samples that were easy at the start of an epoch, and those that were hard."
+    try:
+        sides["by given label"] = label_weights(records)
+        note += " Right: samples whose given label is right, and those whose label is wrong."
+    except Missing as reason:
+        note += f" {reason}"
+
+    def draw() -> Figure:
+        figure, panels = panels_of([(0.35, 2.5), (4.1, 2.5)] if len(sides) == 2 else [(0.35, 5.7)], 2.4)
+        edges = [edge for lines in sides.values() for line in lines.values() for edge in (line.low, line.high)]
+        known = [float(edge.min()) for edge in edges if len(edge)] + [float(edge.max()) for edge in edges if len(edge)]
+        for axes, (title, lines) in zip(panels, sides.items(), strict=True):
+            ends = []
+            for (words, line), tint, dashes in zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False):
+                if len(line.epochs):
+                    _line(axes, line, colour(tint), dashes)
+                    ends.append((line.mean[-1], words, colour(tint)))
+            _log_axis(axes, [max(value, TINY) for value in known])
+            _from_to(axes, 1, max(len(record.epochs) for record in records))
+            _label_ends(axes, ends)
+            axes.set_title(f"Mean N·w {title}", loc="left")
+        return figure
+
+    caption = f"{method}: mean weights of groups{', mean over seeds' if len(records) > 1 else ''}. {note}"
+    return render(draw, key, caption), caption
 
 
 def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
@@ -153,7 +177,7 @@ def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, s
 
     def draw() -> Figure:
         boxes = [(0.45, 3.1), (4.0, 3.1)] if len(sides) == 2 else [(0.45, 4.4)]
-        figure, panels = _figure(boxes, 3.3, top=0.62, x="standard deviation of the loss")
+        figure, panels = panels_of(boxes, 3.3, top=0.62, x="standard deviation of the loss")
         for axes, (title, rows) in zip(panels, sides, strict=True):
             _samples(axes, data.std[rows], data.mean[rows], data.group[rows], (data.std, data.mean) if binned else None)
             axes.set_title(f"{title}: {len(data.mean[rows]):,}", loc="left")
@@ -183,7 +207,7 @@ def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, s
 # ---------------------------------------------------------------------- parts of figures
 
 
-def _figure(
+def panels_of(
     boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3, x: str = "epoch"
 ) -> tuple[Figure, list[Axes]]:
     """A figure with panels at (left, width) in inches, with quiet axes; epochs are whole numbers."""

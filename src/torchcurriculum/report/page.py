@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ..audit import Audit
 from ..record import Record
-from .figures import curves, phases, sample_map, weights
-from .series import Missing
-from .style import STYLE
-from .svg import picture
-from .table import METRICS, Summary, summarise
+from .comparison import comparison
+from .figures import curves, phases, sample_map, weight_groups, weights
+from .gallery import gallery
+from .html import escape, figure, frame, missing, tiles
+from .samples import samples
+from .series import Missing, first_later
+from .table import Summary, best_epoch, summarise
+from .theory_panel import THEORY_WORDS, theory_panel
 
 __all__ = ["write_report"]
 
-MOST_AUDITED = 100
-MOMENT_WORDS = {"best": "At the best-validation epoch", "last": "At the last evaluated epoch"}
 PHASES_WORDS = (
     "ρ is the weight that lies on hard samples. While it is high, easy samples gain weight (the early phase, shaded, "
     "α below zero); afterwards hard ones do (the later phase, α above zero)."
@@ -41,20 +41,19 @@ def write_report(
     path: str | Path,
     *,
     title: str,
-    table_html_or_rows: str | Sequence[Summary] | None = None,
-    audits: Sequence[Mapping[str, Any]] | None = None,
+    rows: Sequence[Summary] | None = None,
+    problems: Sequence[str] = (),
 ) -> Path:
-    """Writes the page: comparison, curves, phases, weights, data maps and the labels most likely wrong.
+    """Writes the page: results, curves, phases, weights, data maps, the theory, and the samples to look at.
 
-    What the records do not hold is said in a sentence where it would stand.
+    What the records do not hold is said in a sentence where it would stand. A run may still be going.
 
     Args:
         runs: Records by method, one for each seed, seeds in the same order for every method.
         path: The file to write; missing folders are made.
         title: The page's heading.
-        table_html_or_rows: Rows of the comparison instead of ``summarise(runs)``, or HTML that is put in as it stands.
-        audits: Rows with ``row``, ``given``, ``suggested``, ``score`` and, where known, ``wrong`` (bool) and
-            ``picture`` ((H, W) or (H, W, 3)), the most suspicious first.
+        rows: Rows of the comparison instead of ``summarise(runs)``.
+        problems: What could not be read of the records, a sentence each.
 
     Returns:
         The path of the file.
@@ -69,66 +68,45 @@ def write_report(
     """
     runs = {method: list(records) for method, records in runs.items() if records}
     numbers = (f"f{number}" for number in count(1))
-    if isinstance(table_html_or_rows, str):
-        comparison = table_html_or_rows
-    else:
-        comparison = _comparison(summarise(runs) if table_html_or_rows is None else table_html_or_rows)
+    found, gallery_part = _samples(runs)
+    several = sum(map(len, runs.values())) != 1 or rows is not None
+    results = {"Test curves": _curves(runs, numbers)}
+    if several:
+        results = {"Comparison": comparison(summarise(runs) if rows is None else rows)} | results
+    course = {"Phases of training": _phases(runs, numbers)}
     sections = {
-        "Comparison": comparison,
-        "Test curves": _curves(runs, numbers),
-        "Phases of training": _phases(runs, numbers),
-        "Weights": _each(WEIGHTS_WORDS, runs, weights, numbers),
-        "Data map": _each(MAP_WORDS, runs, sample_map, numbers),
-        "Labels most likely wrong": _audit(audits),
+        **({"What could not be read": "".join(map(missing, problems))} if problems else {}),
+        **(results | course if several else course | results),
+        "Weights": _each(WEIGHTS_WORDS, runs, _weights(numbers), numbers),
+        "Data map": _each(MAP_WORDS, runs, _drawn(sample_map), numbers),
+        "Samples to look at": gallery_part,
+        "Theory": _each(THEORY_WORDS, _adaptive(runs), theory_panel, numbers),
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
-    temporary.write_text(_page(title, _lede(runs), sections), encoding="utf-8")
+    temporary.write_text(frame(title, _lede(runs, found), sections), encoding="utf-8", errors="replace")
     os.replace(temporary, path)  # a reader sees the old page or the new one, never half of it
     return path
 
 
-def _page(title: str, lede: str, sections: Mapping[str, str]) -> str:
-    anchors = {name: name.lower().replace(" ", "-") for name in sections}
-    links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for name, anchor in anchors.items())
-    body = "\n".join(
-        f'<section aria-labelledby="{anchors[name]}"><h2 id="{anchors[name]}">{escape(name)}</h2>\n{content}</section>'
-        for name, content in sections.items()
-    )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<a class="skip" href="#content">Skip to the content</a>
-<header><h1>{escape(title)}</h1>
-<p class="lede">{lede}</p>
-<nav aria-label="Sections"><ul>{links}</ul></nav></header>
-<main id="content">
-{body}
-</main>
-<footer>Made by torchcurriculum from the records of these runs, and from nothing else.</footer>
-</body>
-</html>
-"""
+# ---------------------------------------------------------------------- the head
 
 
-def _lede(runs: Runs) -> str:
+def _lede(runs: Runs, found: Audit | None) -> str:
     records = [record for several in runs.values() for record in several]
     if not records:
-        return "There are no records to report on."
+        return '<p class="lede">There are no records to report on.</p>'
     parts = [
         _count([len(runs)], "method"),
         _count([len(several) for several in runs.values()], "seed") + (" each" if len(runs) > 1 else ""),
         _count([len(record.epochs) for record in records], "epoch"),
         _count([record.n for record in records], "training row"),
     ]
-    return ", ".join(parts) + "."
+    if len(records) == 1:
+        parts[:2] = [str(next(iter(runs)))]
+    words = f'<p class="lede">{escape(", ".join(parts))}. {_going(records)}</p>'
+    return words + (tiles(_glance(records[0], found)) if len(records) == 1 else "")
 
 
 def _count(values: Sequence[int], noun: str) -> str:
@@ -137,174 +115,114 @@ def _count(values: Sequence[int], noun: str) -> str:
     return f"{number} {noun}{'' if high == 1 else 's'}"
 
 
-def _missing(sentence: str) -> str:
-    return f'<p class="missing">{escape(sentence)}</p>\n'
+def _planned(record: Record) -> int | None:
+    recipe = record.meta.get("recipe")
+    epochs = recipe.get("epochs") if isinstance(recipe, dict) else None
+    return epochs if isinstance(epochs, int) else None
 
 
-# ---------------------------------------------------------------------- the comparison
+def _going(records: Sequence[Record]) -> str:
+    """A word about runs that have not come to their end."""
+    going = [r for r in records if (planned := _planned(r)) is not None and len(r.epochs) < planned]
+    if not going:
+        return ""
+    if len(records) == 1:
+        return f"Not finished: {len(records[0].epochs)} of {_planned(records[0])} epochs so far."
+    return f"{len(going)} of {len(records)} runs are not finished."
 
 
-def _comparison(rows: Sequence[Summary]) -> str:
-    if not rows:
-        return _missing("There are no records to compare.")
-    parts = [
-        "<p>T-ACC is the accuracy on the test set; E-Prop† is the share of its samples with a loss of at most log 2, "
-        "that is, given a probability of one half or more. Numbers are per cent, mean ± standard deviation over "
-        "seeds.</p>\n"
-    ]
-    if not any(math.isfinite(row.difference) for row in rows):
-        parts.append(_missing("Differences need records of vanilla and of another method with test results."))
-    elif not any(math.isfinite(row.low) for row in rows):
-        parts.append(_missing("An interval for the differences needs two seeds or more."))
-    for moment, words in MOMENT_WORDS.items():
-        some = [row for row in rows if row.moment == moment]
-        if any(row.n for row in some):
-            parts.append(_comparison_table(words, some))
-        else:
-            needs = "valid_acc and test_acc or test_eprop" if moment == "best" else "test_acc or test_eprop"
-            parts.append(_missing(f"{words}: nothing to show, since the records hold no {needs}."))
-    return "".join(parts)
+def _glance(record: Record, found: Audit | None) -> dict[str, tuple[str, str]]:
+    """The figures of a single run that a reader looks for first; those that it does not have are left out."""
+    values: dict[str, tuple[str, str]] = {}
+    best = best_epoch(record)
+    for name, column in {"Test accuracy": "test_acc", "Test E-Prop†": "test_eprop"}.items():
+        numbers = record.column(column)
+        known = np.flatnonzero(np.isfinite(numbers))
+        if len(known):
+            place = best if best is not None and best in known else int(known[-1])
+            words = f"epoch {place + 1}, best validation" if place == best else f"epoch {place + 1}"
+            values[name] = (f"{100 * numbers[place]:.1f} %", words)
+    firsts = first_later([record])
+    if _finite(record, "rho"):
+        words = "easy samples first, hard ones from here" if firsts else "the early phase has not ended"
+        values["Later phase"] = (f"epoch {firsts[0]}" if firsts else "not yet", words)
+    ess = record.column("ess")
+    if len(ess) and math.isfinite(ess[-1]):
+        values["Effective samples"] = (f"{100 * ess[-1]:.0f} %", "of the training set, by weight")
+    if found is not None:
+        low, high = found.interval
+        words = f"{low:.1%} to {high:.1%}, estimated" if found.visible else "the losses form one population"
+        values["Wrong labels"] = (f"{100 * found.rate:.1f} %" if found.visible else "none seen", words)
+    return values
 
 
-def _comparison_table(words: str, rows: Sequence[Summary]) -> str:
-    differences = any(math.isfinite(row.difference) for row in rows)
-    head = ["Method", "Seeds"]
-    for metric in METRICS:
-        head += [metric, f"{metric} − vanilla"] if differences else [metric]
-    best = _highest(rows)
-    lines = []
-    for method in dict.fromkeys(row.method for row in rows):
-        mine = {row.metric: row for row in rows if row.method == method}
-        cells = [str(max(row.n for row in mine.values()))]
-        for metric, row in mine.items():
-            text = _mean(row)
-            cells.append(f"<strong>{text}</strong>" if row.mean == best.get(metric) else text)
-            cells += [_difference(row)] if differences else []
-        lines.append((escape(method), cells))
-    caption = f"{words}; the highest mean is bold." if best else f"{words}."
-    if differences:
-        caption += " Differences are paired by seed, with the 95 % t-interval of their mean below."
-    return _table(caption, head, lines)
-
-
-def _highest(rows: Sequence[Summary]) -> dict[str, float]:
-    """The highest mean of each metric that more than one method has."""
-    means = {metric: [row.mean for row in rows if row.metric == metric and row.n] for metric in METRICS}
-    return {metric: max(values) for metric, values in means.items() if len(values) > 1}
-
-
-def _mean(row: Summary) -> str:
-    if not row.n:
-        return "–"
-    return f"{100 * row.mean:.2f}" + (f" ± {100 * row.std:.2f}" if math.isfinite(row.std) else "")
-
-
-def _difference(row: Summary) -> str:
-    if not row.pairs:
-        return "–"
-    if not math.isfinite(row.low):
-        return _signed(row.difference)
-    return f'{_signed(row.difference)}<span class="small">{_signed(row.low)} to {_signed(row.high)}</span>'
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.2f}".replace("-", "−")
-
-
-def _table(caption: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[str]]], numbers: bool = True) -> str:
-    """A table whose first column names the rows; the cells are HTML."""
-    kind = ' class="number"' if numbers else ""
-    columns = f'<th scope="col">{escape(head[0])}</th>'
-    columns += "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name in head[1:])
-    body = "".join(
-        f'<tr><th scope="row">{name}</th>{"".join(f"<td{kind}>{cell}</td>" for cell in cells)}</tr>\n'
-        for name, cells in lines
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
-    )
-
-
-# ---------------------------------------------------------------------- figures
-
-
-def _figure(image: str, caption: str) -> str:
-    return f'<figure><div class="scroll">{image}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
+# ---------------------------------------------------------------------- sections
 
 
 def _curves(runs: Runs, numbers: Iterator[str]) -> str:
     parts = []
     for name, words in {"test_acc": "Test accuracy", "test_eprop": "Test E-Prop†"}.items():
         try:
-            parts.append(_figure(*curves(runs, name, words, next(numbers))))
+            parts.append(figure(*curves(runs, name, words, next(numbers))))
         except Missing as reason:
-            parts.append(_missing(str(reason)))
+            parts.append(missing(str(reason)))
+    parts.append('<p class="small">E-Prop† is the share of test samples with a loss of at most log 2.</p>\n')
     return "".join(parts)
 
 
+def _adaptive(runs: Runs) -> Runs:
+    return {method: several for method, several in runs.items() if any(_finite(r, "rho") for r in several)}
+
+
 def _phases(runs: Runs, numbers: Iterator[str]) -> str:
-    adaptive = {method: several for method, several in runs.items() if any(_finite(r, "rho") for r in several)}
+    adaptive = _adaptive(runs)
     if not adaptive:
-        return _missing("No record holds the training difficulty rho: none of these methods adapts its weights by it.")
-    return _each(PHASES_WORDS, adaptive, phases, numbers)
+        return missing("No record holds the training difficulty rho: none of these methods adapts its weights by it.")
+    return _each(PHASES_WORDS, adaptive, _drawn(phases), numbers)
 
 
 def _finite(record: Record, name: str) -> bool:
     return any(math.isfinite(value) for value in record.column(name))
 
 
-def _each(intro: str, runs: Runs, draw: Drawing, numbers: Iterator[str]) -> str:
-    """A figure for every method that has the data; what the others lack is said once for all of them."""
+def _drawn(draw: Drawing) -> Callable[[str, Sequence[Record], str], str]:
+    return lambda method, records, key: figure(*draw(method, records, key))
+
+
+def _weights(numbers: Iterator[str]) -> Callable[[str, Sequence[Record], str], str]:
+    def content(method: str, records: Sequence[Record], key: str) -> str:
+        fan = figure(*weights(method, records, key))
+        try:
+            return fan + figure(*weight_groups(method, records, next(numbers)))
+        except Missing as reason:
+            return fan + missing(str(reason))
+
+    return content
+
+
+def _each(intro: str, runs: Runs, content: Callable[[str, Sequence[Record], str], str], numbers: Iterator[str]) -> str:
+    """A part for every method that has the data; what the others lack is said once for all of them."""
     if not runs:
-        return _missing("There are no records to show.")
+        return missing("There are no records to show here.")
     parts, lacking = list[str](), dict[str, list[str]]()
     for method, records in runs.items():
         try:
-            parts.append(f"<h3>{escape(method)}</h3>\n" + _figure(*draw(method, records, next(numbers))))
+            part = content(method, records, next(numbers))
+            parts.append((f"<h3>{escape(method)}</h3>\n" if len(runs) > 1 else "") + part)
         except Missing as reason:
             lacking.setdefault(str(reason), []).append(method)
     if parts:
         parts.insert(0, f"<p>{escape(intro)}</p>\n")
-    return "".join(parts + [_missing(f"{', '.join(methods)}: {reason}") for reason, methods in lacking.items()])
+    return "".join(parts + [missing(f"{', '.join(methods)}: {reason}") for reason, methods in lacking.items()])
 
 
-# ---------------------------------------------------------------------- the audit
-
-
-def _audit(audits: Sequence[Mapping[str, Any]] | None) -> str:
-    if not audits:
-        return _missing("No audit of the labels comes with these runs." if audits is None else "The audit is empty.")
-    shown = audits[:MOST_AUDITED]
-    pictures = any(entry.get("picture") is not None for entry in shown)
-    known = [bool(entry["wrong"]) for entry in shown if entry.get("wrong") is not None]
-    head = ["Row", *(["Picture"] if pictures else []), "Given label", "Suggested label", "Score"]
-    head += ["In truth"] if known else []
-    lines = [(_text(entry.get("row")), _audit_cells(entry, pictures, bool(known))) for entry in shown]
-    caption = f"The {len(shown)} most suspicious labels{f' of {len(audits):,}' if len(audits) > len(shown) else ''}."
-    if known:
-        caption += f" Of the {len(known)} whose truth is known, {sum(known)} are wrong ({sum(known) / len(known):.0%})."
-    return _table(caption, head, lines, numbers=False)
-
-
-def _audit_cells(entry: Mapping[str, Any], pictures: bool, known: bool) -> list[str]:
-    cells = []
-    if pictures:
-        image = entry.get("picture")
-        alt = escape(f"Row {entry.get('row')}, given the label {entry.get('given')}")
-        cells.append("–" if image is None else f'<img src="{picture(image)}" alt="{alt}">')
-    cells += [_text(entry.get(name)) for name in ("given", "suggested", "score")]
-    if known:
-        cells.append({None: "unknown", True: "wrong", False: "right"}[_flag(entry.get("wrong"))])
-    return cells
-
-
-def _flag(value: Any) -> bool | None:
-    return None if value is None else bool(value)
-
-
-def _text(value: Any) -> str:
-    """Any value as escaped text; numbers with a point get four digits."""
-    if value is None:
-        return "–"
-    return escape(f"{value:#.4g}" if isinstance(value, float | np.floating) else str(value))
+def _samples(runs: Runs) -> tuple[Audit | None, str]:
+    """The audit and samples of one record: the first of APW's that can be judged, or else of any method."""
+    reasons = []
+    for method in sorted(runs, key=lambda name: "apw" not in name.lower()):
+        try:
+            shown = samples(runs[method][0])
+            return shown.found, gallery(method, runs[method][0], shown)
+        except Missing as reason:
+            reasons.append(f"{method}: {reason}")
+    return None, "".join(map(missing, reasons)) or missing("There are no records to show.")

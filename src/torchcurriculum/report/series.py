@@ -18,6 +18,7 @@ __all__ = [
     "data_map",
     "early_epochs",
     "first_later",
+    "group_weights",
     "label_weights",
     "quantiles",
     "spread",
@@ -124,27 +125,36 @@ def label_weights(records: Sequence[Record]) -> dict[str, Spread]:
         Missing: Where a record does not say which labels are wrong, or is not of E-weighting with losses measured at
             the start of each epoch: other weights do not follow from alpha and beta.
     """
-    means = [_label_weights(record) for record in records]
+    rights = [_right(record) for record in records]
+    means = [_group_means(record, right) for record, right in zip(records, rights, strict=True)]
     return {kind: spread(_pad([mean[place] for mean in means])) for place, kind in enumerate(("right", "wrong"))}
 
 
-def _label_weights(record: Record) -> np.ndarray:
-    """(2, K) the means of one seed."""
-    right = _right(record)
+def group_weights(records: Sequence[Record]) -> dict[str, Spread]:
+    """Mean of N w over the samples that are ``"easy"`` and ``"hard"`` in each epoch, rebuilt likewise."""
+    means = [_group_means(record, None) for record in records]
+    return {kind: spread(_pad([mean[place] for mean in means])) for place, kind in enumerate(("easy", "hard"))}
+
+
+def _group_means(record: Record, group: np.ndarray | None) -> np.ndarray:
+    """(2, K) the mean weights of one seed in a group of samples, by default the easy ones, and in the others."""
     try:
         final = record.n * theory.weights(record)
     except RecordError as reason:
-        raise Missing(f"The mean weights of right and wrong labels cannot be rebuilt: {reason}") from reason
+        raise Missing(f"The mean weights of groups of samples cannot be rebuilt: {reason}") from reason
     recorded = _seven(record.epochs[-1].get("weight_quantiles"))
     # A single epoch of I-weighting looks like E-weighting until its end.
     if recorded and not np.allclose([final.min(), final.max()], [recorded[0], recorded[-1]], rtol=1e-3):
-        raise Missing("The mean weights of right and wrong labels cannot be rebuilt: weights changed inside epochs.")
-    means = np.empty((2, len(record.epochs)))
+        raise Missing("The mean weights of groups of samples cannot be rebuilt: weights changed inside epochs.")
+    means = np.full((2, len(record.epochs)), np.nan)
     performance = np.zeros(record.n)
-    for epoch, (alpha, easy) in enumerate(zip(record.column("alpha"), record.history("easy"), strict=True)):
+    for epoch, (alpha, easy) in enumerate(zip(record.column("alpha"), record.rows("easy"), strict=True)):
         performance += np.where(easy, alpha, -alpha)  # g_K, Eq. 6; the weights are softmax(-g_K)
         raw = np.exp(performance.min() - performance)
-        means[:, epoch] = np.array([raw[right].mean(), raw[~right].mean()]) / raw.mean()
+        inside = easy if group is None else group
+        for place, rows in enumerate((inside, ~inside)):
+            if rows.any():
+                means[place, epoch] = raw[rows].mean() / raw.mean()
     return means
 
 
@@ -184,17 +194,21 @@ def data_map(record: Record) -> DataMap:
     """
     if not (record.has("losses") and record.has("easy")):
         raise Missing("The records hold no losses of single samples; run with samples=True to keep them.")
-    losses, easy = record.history("losses"), record.history("easy")
-    known = np.isfinite(losses)
-    count = known.sum(axis=0)
+    # Epoch by epoch, and the deviations from the mean in a second pass: a sum of squares would lose digits.
+    count, total, often = np.zeros(record.n), np.zeros(record.n), np.zeros(record.n)
+    for losses, easy in zip(record.rows("losses"), record.rows("easy"), strict=True):
+        known = np.isfinite(losses)
+        count += known
+        total += np.where(known, losses, 0.0)
+        often += easy
     seen = count > 0
-    losses, known, count = np.where(known, losses, 0.0)[:, seen], known[:, seen], count[seen]
-    mean = losses.sum(axis=0, dtype=float) / count
-    std = np.sqrt((np.where(known, losses - mean, 0.0) ** 2).sum(axis=0) / count)
-    share = easy[:, seen].mean(axis=0)
-    group = np.where(share > EASY, 0, np.where(share < HARD, 2, 1))
+    mean, squares = total / np.maximum(count, 1), np.zeros(record.n)
+    for losses in record.rows("losses"):
+        squares += np.where(np.isfinite(losses), losses - mean, 0.0) ** 2
+    share = often[seen] / len(record.epochs)
     try:
         right = _right(record)[seen]
     except Missing:
         right = None
-    return DataMap(mean, std, group, right)
+    group = np.where(share > EASY, 0, np.where(share < HARD, 2, 1))
+    return DataMap(mean[seen], np.sqrt(squares[seen] / count[seen]), group, right)

@@ -46,15 +46,29 @@ tbody th { font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
 .small { display: block; color: var(--muted); font-size: .8125rem; }
-td img { display: block; width: 3rem; height: 3rem; object-fit: contain; image-rendering: pixelated; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: 1rem 1.25rem; }
+.tiles { margin: 1.75rem 0 .5rem; }
+.tiles dt { color: var(--muted); font-size: .875rem; }
+.tiles dd { margin: 0; font-size: 1.625rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.tiles .small { line-height: 1.35; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: 1.25rem .75rem; }
+.gallery { list-style: none; margin: 1rem 0 2rem; padding: 0; }
+.gallery li { font-size: .9375rem; line-height: 1.35; }
+.gallery li.text { grid-column: span 2; }
+.gallery img { display: block; width: 4.5rem; height: 4.5rem; object-fit: contain; margin-bottom: .375rem; }
+.gallery img { image-rendering: pixelated; background: var(--early); border-radius: 3px; }
+.gallery q { display: block; quotes: none; color: var(--ink); font-size: .875rem; margin-bottom: .25rem; }
+.gallery b { font-weight: 600; }
 footer { margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--line); font-size: .875rem; }
+@page { margin: 16mm 14mm; }
 @media print {
   :root { --paper: #fff; }
   html { font-size: 11pt; }
   body { max-width: none; padding: 0; }
   nav, .skip { display: none; }
   h2, h3 { break-after: avoid; }
-  figure, tr { break-inside: avoid; }
+  figure, tr, li { break-inside: avoid; }
+  * { print-color-adjust: exact; }
   .scroll { overflow: visible; }
   .plot { min-width: 0; }
 }

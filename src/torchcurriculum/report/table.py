@@ -10,9 +10,10 @@ import numpy as np
 
 from ..record import Record
 
-__all__ = ["METRICS", "MOMENTS", "Summary", "best_epoch", "summarise", "t_quantile"]
+__all__ = ["FURTHER", "METRICS", "MOMENTS", "Summary", "best_epoch", "summarise", "t_quantile"]
 
 METRICS = {"T-ACC": "test_acc", "E-Prop†": "test_eprop"}
+FURTHER = {"E-Prop": "test_eprop_e", "ECE": "test_ece"}  # E-Prop at the training's own threshold e
 MOMENTS = ("best", "last")
 
 
@@ -23,11 +24,11 @@ class Summary:
     Attributes:
         method: The method's name.
         moment: ``"best"``: at the best-validation epoch; ``"last"``: at the last evaluated epoch.
-        metric: ``"T-ACC"`` or ``"E-Prop†"``.
+        metric: ``"T-ACC"``, ``"E-Prop†"``, or one of ``FURTHER``.
         n: Seeds that have a value.
         mean: Their mean.
         std: Their standard deviation with n - 1 in the denominator; NaN for a single seed.
-        pairs: Seeds that also have a value of the baseline at the same position.
+        pairs: Seeds of which the baseline has a value, too.
         difference: Mean difference to the baseline over these pairs.
         low: Lower end of the difference's 95 % t-interval; NaN for fewer than two pairs.
         high: Upper end.
@@ -45,15 +46,18 @@ class Summary:
     high: float
 
 
-def summarise(runs: Mapping[str, Sequence[Record]], baseline: str = "vanilla") -> list[Summary]:
+def summarise(
+    runs: Mapping[str, Sequence[Record]], baseline: str = "vanilla", metrics: Mapping[str, str] = METRICS
+) -> list[Summary]:
     """T-ACC and E-Prop† of every method at the best-validation and at the last epoch, mean and spread over seeds.
 
-    Differences are paired: the i-th record of a method with the i-th record of the baseline, so pass the records of
-    the same seeds in the same order. Values are as in the records: shares between 0 and 1.
+    Differences are paired by the seeds in the records' meta data; where there are none, the i-th record of a method
+    is paired with the i-th of the baseline. Values are as in the records: shares between 0 and 1.
 
     Args:
         runs: Records by method, one for each seed.
         baseline: The method that differences are taken to; without it they are NaN.
+        metrics: Columns of the records by the name of their metric.
 
     Returns:
         A row for every moment, method and metric, in this order.
@@ -73,12 +77,11 @@ def summarise(runs: Mapping[str, Sequence[Record]], baseline: str = "vanilla") -
     rows = []
     for moment in MOMENTS:
         for method, records in runs.items():
-            for metric, column in METRICS.items():
+            for metric, column in metrics.items():
                 values = _values(records, column, moment)
-                reference = _values(runs.get(baseline, ()), column, moment)
-                paired = values[: len(reference)] - reference[: len(values)]
+                reference = _values(_partners(records, runs.get(baseline, ())), column, moment)
                 mean, std, n, _ = _moments(values)
-                difference, _, pairs, half = _moments(paired if method != baseline else paired[:0])
+                difference, _, pairs, half = _moments(values - reference if method != baseline else values[:0])
                 low, high = difference - half, difference + half
                 rows.append(Summary(method, moment, metric, n, mean, std, pairs, difference, low, high))
     return rows
@@ -130,12 +133,25 @@ def _within(theta: float, freedom: int) -> float:
     return (theta + math.sin(theta) * total) * 2 / math.pi if odd else math.sin(theta) * total
 
 
-def _values(records: Sequence[Record], column: str, moment: str) -> np.ndarray:
+def _partners(records: Sequence[Record], others: Sequence[Record]) -> list[Record | None]:
+    """For each record the one of ``others`` with its seed, or at its place where records do not say their seeds."""
+    keyed = {_key(other, place): other for place, other in enumerate(others)}
+    return [keyed.get(_key(record, place)) for place, record in enumerate(records)]
+
+
+def _key(record: Record, place: int) -> tuple[str, int]:
+    seed = record.meta.get("seed")
+    return ("seed", seed) if isinstance(seed, int) else ("place", place)
+
+
+def _values(records: Sequence[Record | None], column: str, moment: str) -> np.ndarray:
     """(S,) one value per seed, NaN where a record has none."""
     return np.array([_value(record, column, moment) for record in records], dtype=float)
 
 
-def _value(record: Record, column: str, moment: str) -> float:
+def _value(record: Record | None, column: str, moment: str) -> float:
+    if record is None:
+        return math.nan
     values = record.column(column)
     if moment == "best":
         epoch = best_epoch(record)

@@ -1,0 +1,140 @@
+"""Trains many variants of methods on CIFAR-10 N-40 and CIFAR-10N, several at once on one GPU: the search of decision 4.
+
+    python benchmarks/beyond.py JOBS.json --data DIR --out RESULTS.jsonl [--workers 12]
+
+``JOBS.json`` holds a list of {"set": "n40" | "worse" | "clean", "label": ..., "method": ..., "options": {...},
+"seed": 0, "epochs": 60, "measure": "pass" | "running"}; a set called n40-right or worse-right has only the rows whose
+label is right. One line of results for each job, with the figures of its best and last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import multiprocessing
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcurriculum.data import Images
+from torchcurriculum.recipes import RECIPES, trainer
+from torchcurriculum.recipes.sources import MODELS, Problem, load_data
+from torchcurriculum.report.table import best_epoch
+
+KEYS = [f"{part}_{name}" for part in ("valid", "test") for name in ("acc", "eprop", "ece")]
+
+
+SETS: dict[str, dict[str, Any]] = {
+    "n40": {"data": "cifar10", "noise": "synthetic", "noise_rate": 0.4},
+    "worse": {"data": "cifar10n", "noise": "inherent", "noise_rate": 0.4},
+    "clean": {"data": "cifar10", "noise_rate": 0.0},
+}
+
+
+@functools.cache
+def problem(name: str, seed: int, folder: Path) -> Problem:
+    base, _, part = name.partition("-")
+    found = load_data(RECIPES["cifar10-n40"]().with_(**SETS[base]), seed, folder)
+    return found if not part else _right_only(found)
+
+
+def _right_only(found: Problem) -> Problem:
+    """What a perfect filter would leave: an upper bound for weighting."""
+    train = found.sets["train"]
+    assert found.clean is not None
+    right = train.y == found.clean
+    return Problem({**found.sets, "train": Images(train.x[right], train.y[right])}, found.clean[right], found.classes)
+
+
+@functools.cache
+def _kept(name: str) -> torch.nn.Module:
+    return MODELS[name](Problem({}, None, 10))
+
+
+def reused(recipe: Any, _: Problem) -> torch.nn.Module:
+    """The same module for every job of a worker, with fresh parameters: what was compiled for it stays."""
+    model = _kept(recipe.model)
+    model.load_state_dict(MODELS[recipe.model](Problem({}, None, 10)).state_dict())
+    model.zero_grad(set_to_none=True)
+    return model
+
+
+def work(job: dict[str, Any], folder: Path, extra: dict[str, Any]) -> dict[str, Any]:
+    recipe = RECIPES["cifar10-n40"]().with_(
+        epochs=job["epochs"],
+        measure=job.get("measure", "pass"),
+        **SETS[job["set"].partition("-")[0]],
+        model=job.get("model", "simple-cnn"),
+        options={job["method"]: job.get("options", {})},
+        **{**extra, **job.get("recipe", {})},
+    )
+    trainer.load_data = lambda *_: problem(job["set"], job["seed"], folder)  # type: ignore[assignment]
+    trainer.make_model = reused
+    started = time.time()
+    with tempfile.TemporaryDirectory() as out:
+        record = trainer.train(recipe, job["method"], job["seed"], Path(out), lambda *_: None, save_seconds=1e9)
+    best = best_epoch(record) or 0
+    rows = {
+        "best": {"epoch": best + 1, **{key: record.epochs[best][key] for key in KEYS}},
+        "last": {key: record.epochs[-1][key] for key in KEYS},
+    }
+    end = {key: record.epochs[-1].get(key) for key in ("rho", "alpha", "ess", "weight_quantiles")}
+    return {**job, **rows, "end": end, "seconds": time.time() - started}
+
+
+def worker(jobs: Any, results: Any, folder: Path, extra: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    while (job := jobs.get()) is not None:
+        try:
+            results.put(work(job, folder, extra))
+        except Exception as error:
+            results.put({**job, "error": repr(error), "trace": traceback.format_exc()[-1500:]})
+    results.put(None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    extra = {"precision": options.precision, "compile": options.compile}
+    context = multiprocessing.get_context("spawn")
+    jobs, results = context.Queue(), context.Queue()
+    todo = json.loads(options.jobs.read_text())
+    for job in [*todo, *[None] * options.workers]:
+        jobs.put(job)
+    started = time.time()
+    arguments = (jobs, results, options.data, extra)
+    crew = [context.Process(target=worker, args=arguments, daemon=True) for _ in range(options.workers)]
+    for one in crew:
+        one.start()
+    left, done = options.workers, 0
+    with open(options.out, "a") as file:
+        file.write(json.dumps({"environment": trainer.environment(), "extra": extra}) + "\n")
+        while left:
+            row = results.get()
+            left -= row is None
+            if row is not None:
+                done += 1
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                text = row.get("error") or " ".join(
+                    f"{100 * row[moment][key]:.2f}"
+                    for moment in ("best", "last")
+                    for key in ("valid_acc", "valid_eprop")
+                )
+                what = f"{row['set']} {row['label']} {row['seed']}"
+                print(f"{time.time() - started:6.0f} s {done}/{len(todo)} {what}: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

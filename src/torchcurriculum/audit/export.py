@@ -1,0 +1,128 @@
+"""An audit as files that other tools take on: CSV, JSON in cleanlab's words, and tasks for Label Studio."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .result import Audit
+
+__all__ = ["EXPORTS", "export"]
+
+Row = dict[str, Any]
+
+
+def export(
+    found: Audit,
+    path: str | Path,
+    form: str = "csv",
+    top: int | None = None,
+    names: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+) -> Path:
+    """Writes an audit to a file, the most suspicious rows first.
+
+    Args:
+        found: The audit.
+        path: The file; one that is there is replaced.
+        form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
+            ``label_quality``, ``given_label``, ``predicted_label``) and ``row``; ``"label-studio"``: tasks to import,
+            each with the suggested label as a prediction and the given one in its data. They fit a labelling interface
+            with ``<Text name="sample" value="$text"/>`` and ``<Choices name="label" toName="sample">``.
+        top: Only so many rows; by default all.
+        names: Names of the classes, to write in the place of their numbers.
+        texts: The samples' texts, for the tasks of Label Studio.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from torchcurriculum import Record, audit
+        >>> record = Record(2)
+        >>> record.set_array("labels", np.array([0, 1]))
+        >>> record.append({"epoch": 1}, losses=np.array([0.5, 2.0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(export(audit(record), f"{folder}/issues.csv").read_text().splitlines()[0])
+        row,is_label_issue,label_quality,given_label,predicted_label,score,easy,truly_wrong
+    """
+    if form not in EXPORTS:
+        raise ValueError(f"there is no export called {form!r}; known: {', '.join(EXPORTS)}")
+    rows = found.rows(len(found.score) if top is None else top)
+    for row in rows:
+        row["given"], row["suggested"] = (_name(row[key], names) for key in ("given", "suggested"))
+        row["text"] = None if texts is None else str(texts[row["row"]])
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    EXPORTS[form](rows, temporary)
+    os.replace(temporary, path)
+    return path
+
+
+def _name(label: Any, names: Sequence[str] | None) -> Any:
+    known = names is not None and isinstance(label, int) and 0 <= label < len(names)
+    return names[label] if names is not None and known else label
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def _issue(row: Row) -> Row:
+    """A row in the words of cleanlab's table of label issues."""
+    return {
+        "row": row["row"],
+        "is_label_issue": row["issue"],
+        "label_quality": _number(row["quality"]),
+        "given_label": row["given"],
+        "predicted_label": row["suggested"],
+        "score": _number(row["score"]),
+        "easy": _number(row["easy"]),
+        "truly_wrong": row["wrong"],
+    }
+
+
+def _task(row: Row) -> Row:
+    """A task of Label Studio: a classification with the choices named ``label`` of the object ``sample``."""
+    shown = f"row {row['row']}" if row["text"] is None else row["text"]
+    data = {"text": shown, "row": row["row"], "given_label": str(row["given"]), "is_label_issue": row["issue"]}
+    task: Row = {"data": data}
+    if row["suggested"] is not None:
+        value = {"choices": [str(row["suggested"])]}
+        choice: Row = {"from_name": "label", "to_name": "sample", "type": "choices", "value": value}
+        wrong = None if _number(row["quality"]) is None else 1 - row["quality"]
+        task["predictions"] = [{"model_version": "torchcurriculum", "score": wrong, "result": [choice]}]
+    return task
+
+
+def _write_csv(rows: Sequence[Row], path: Path) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(_issue(rows[0])) if rows else ["row"])
+        writer.writeheader()
+        writer.writerows({name: _safe(value) for name, value in _issue(row).items()} for row in rows)
+
+
+def _safe(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _write_json(rows: Sequence[Row], path: Path) -> None:
+    path.write_text(json.dumps([_issue(row) for row in rows], indent=0, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _write_tasks(rows: Sequence[Row], path: Path) -> None:
+    path.write_text(json.dumps([_task(row) for row in rows], indent=0, allow_nan=False) + "\n", encoding="utf-8")
+
+
+EXPORTS: dict[str, Callable[[Sequence[Row], Path], None]] = {
+    "csv": _write_csv,
+    "json": _write_json,
+    "label-studio": _write_tasks,
+}

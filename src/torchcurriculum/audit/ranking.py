@@ -1,0 +1,174 @@
+r"""Ranks the training samples whose labels are most likely wrong, from the record of one run.
+
+**Which epochs speak.** A network learns what most samples agree on before it memorises the rest. In between, the losses
+form two populations. Each epoch is asked for them by the fit behind ``threshold="auto"``: two normal distributions over
+the log-odds of the labels. An epoch counts by the square of their contrast D sqrt(w (1 - w)), the variance between the
+populations over that within, if a neighbouring epoch agrees. Where no two epochs show two populations, an epoch counts
+by the square of the variance of the labels' probability over the samples: that is small before a network has learnt
+anything, and again when it has learnt everything by heart.
+
+**Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean
+probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
+Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
+logarithmic pool, because the two are no independent witnesses.
+
+**Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
+changes its sign with the phase, and a flag knows less than a loss (docs/results/audit.md). The accumulated easiness is
+shown beside the score.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from ..functional.noise import LOSS_RANGE, ROWS, Populations, fit_populations, label_log_odds
+from ..record import Record, RecordError
+from .result import Audit
+
+__all__ = ["audit"]
+
+BINS = 1024  # of log-odds; a fit to them costs the same for a thousand rows and for a million
+DRAWS = 200  # of the bootstrap
+BLOCK = 2**14  # rows at a time where there are C numbers for each
+FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
+
+
+def audit(record: Record) -> Audit:
+    """The rows of a record by how likely their label is wrong.
+
+    Args:
+        record: Of a run with ``samples=True``. Arrays ``labels``, ``predicted``, ``mean_probabilities`` and ``clean``
+            are used where present.
+
+    Returns:
+        The ranking, the labels called wrong and the estimate of their share.
+
+    Example:
+        >>> record = Record(3)
+        >>> for losses in ([1.1, 1.1, 1.1], [0.1, 3.0, 0.2], [0.1, 0.2, 0.3]):
+        ...     record.append({}, losses=np.array(losses))
+        >>> found = audit(record)
+        >>> found.order.tolist(), found.visible
+        ([1, 2, 0], False)
+    """
+    weights, visible = _epoch_weights(record)
+    loss, easy = _over_epochs(record, weights)
+    seen = np.isfinite(loss)
+    labels, clean = record.labels("labels"), record.labels("clean")
+    opinions = [_log_odds(np.where(seen, loss, 0.0))]
+    if (second := _margins(record, labels)) is not None:
+        opinions.append(second)
+    fits = [_fit(values[seen]) for values in opinions]
+    visible = visible and bool(fits[0].real)
+    if visible:
+        scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in zip(fits, opinions, strict=True)]
+    else:
+        scores = [-values for values in opinions]
+    score = np.where(seen, np.mean(scores, axis=0), -np.inf)
+    issue = seen & (score > 0) & visible
+    return Audit(
+        order=np.argsort(-score, kind="stable"),
+        score=score,
+        issue=issue,
+        rate=float(fits[0].share) if visible else 0.0,
+        interval=_interval(opinions[0][seen]) if visible else (0.0, 1.0),
+        doubted=float((loss[seen] > math.log(2)).mean()),
+        visible=visible,
+        easy=easy,
+        given=labels,
+        suggested=_suggest(record, labels, issue),
+        wrong=None if labels is None or clean is None else labels != clean,
+    )
+
+
+def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:
+    """(K,) what each epoch counts, and whether two in a row show two populations."""
+    contrast, variance = [], []
+    for losses in record.rows("losses"):
+        finite = losses[np.isfinite(losses)]
+        enough = len(finite) >= ROWS
+        contrast.append(float(_fit(_log_odds(finite)).contrast) if enough else 0.0)
+        with np.errstate(over="ignore"):  # of a damaged record
+            variance.append(float(np.exp(-finite.astype(np.float64).clip(*LOSS_RANGE)).var()) if len(finite) else 0.0)
+    if len(contrast) > 1:
+        # Of an untrained network or, where losses are those seen in training, of one that changes from row to row.
+        contrast[0] = variance[0] = 0.0
+    now = np.array(contrast)
+    around = np.maximum(np.append(now[1:], 0.0), np.insert(now[:-1], 0, 0.0))
+    agreed = np.minimum(now, around)
+    if agreed.any():
+        return agreed**2, True
+    weights = np.array(variance) ** 2
+    return (weights if weights.any() else np.ones(len(weights))), False
+
+
+def _over_epochs(record: Record, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) each: the weighted mean loss, infinite where none was measured, and the weighted share of easy epochs."""
+    total, easy, weight = np.zeros(record.n), np.zeros(record.n), np.zeros(record.n)
+    for share, losses in zip(weights, record.rows("losses"), strict=True):
+        known = np.isfinite(losses)
+        total += share * np.where(known, losses, 0.0)
+        easy += share * (losses <= math.log(2))
+        weight += share * known
+    if not weight.any():
+        raise RecordError("this record holds no finite losses to rank by")
+    some = weight > 0
+    weight[~some] = 1.0
+    return np.where(some, total / weight, np.inf), easy / weight
+
+
+def _log_odds(losses: np.ndarray) -> np.ndarray:
+    return label_log_odds(torch.from_numpy(np.ascontiguousarray(losses))).numpy()
+
+
+def _margins(record: Record, labels: np.ndarray | None) -> np.ndarray | None:
+    """(N,) log of the given label's mean probability over that of the best other one; None where it is not known."""
+    shares = record.arrays.get("mean_probabilities")
+    if shares is None or labels is None:
+        return None
+    if shares.ndim != 2 or shares.shape[1] < 2 or shares.dtype.kind != "f" or labels.dtype.kind not in "iu":
+        raise RecordError(f"'mean_probabilities' must be floats of shape ({record.n}, C), got {shares.shape}")
+    if not np.isfinite(shares).all() or labels.min() < 0 or labels.max() >= shares.shape[1]:
+        raise RecordError(f"'mean_probabilities' must be finite, with a column for every label; got {shares.shape}")
+    margins = np.empty(record.n)
+    for start in range(0, record.n, BLOCK):
+        some, given = shares[start : start + BLOCK].astype(np.float64).clip(0), labels[start : start + BLOCK]
+        rows = np.arange(len(some))
+        mine = some[rows, given]
+        some[rows, given] = -1
+        margins[start : start + BLOCK] = np.log((mine + FLOOR) / (some.max(axis=1) + FLOOR))
+    return margins
+
+
+def _suggest(record: Record, labels: np.ndarray | None, issue: np.ndarray) -> np.ndarray | None:
+    """(N,) what the network says; where that is a label called wrong, its next best."""
+    predicted, shares = record.labels("predicted"), record.arrays.get("mean_probabilities")
+    if predicted is None or labels is None or shares is None:
+        return predicted
+    predicted, again = predicted.copy(), np.flatnonzero(issue & (predicted == labels))
+    others = shares[again].astype(np.float32)
+    others[np.arange(len(again)), labels[again]] = -1
+    predicted[again] = others.argmax(axis=1)
+    return predicted
+
+
+def _fit(values: np.ndarray) -> Populations:
+    return fit_populations(*_counted(values))
+
+
+def _counted(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """The middles of equal bins, and how many values lie in each."""
+    counts, edges = np.histogram(values, BINS)
+    return torch.from_numpy((edges[1:] + edges[:-1]) / 2), torch.from_numpy(counts.astype(np.float64))
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % of the shares of the lower population in samples drawn anew from the rows."""
+    middles, counts = _counted(values)
+    drawn = np.random.default_rng(0).multinomial(len(values), counts.numpy() / len(values), DRAWS)
+    shares = fit_populations(middles, torch.from_numpy(drawn.astype(np.float64))).share.numpy()
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return float(low), float(high)

@@ -1,0 +1,1 @@
+"""Thin adapters to the trainers people already use; each is imported only when used."""

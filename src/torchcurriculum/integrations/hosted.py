@@ -1,0 +1,179 @@
+"""What an adapter to a trainer with a loop of its own needs: a criterion that weighs, and batches for its loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+
+from ..curriculum import Curriculum
+from ..losses import fold, reduction_of
+
+__all__ = ["Epochs", "Weigher", "loader_settings"]
+
+
+class Weigher:
+    """Lends a module a criterion that weighs while it is in a training step, and ``module.curriculum`` for the rest.
+
+    Args:
+        module: The module whose criterion is lent another ``forward``; its parameters and state stay as they are.
+        name: The attribute that holds the criterion.
+        loss_fn: ``(outputs, y) -> (B,)`` for the measuring pass; None for the criterion's own losses.
+    """
+
+    curriculum: Curriculum
+
+    def __init__(self, module: nn.Module, name: str, loss_fn: Callable[[Any, Any], Tensor] | None) -> None:
+        if hasattr(module, "curriculum"):
+            raise ValueError(f"{type(module).__name__} has an attribute curriculum; that name is needed, rename yours")
+        self.module, self.name, self.loss_fn = module, name, loss_fn
+        self.criterion = self._find()
+        self._inside = self._asked = False
+        self._position = 0
+        module.curriculum = self  # type: ignore[assignment]
+        if self.criterion is not None:
+            self.criterion.forward = self._reduced
+
+    def _find(self) -> nn.Module | None:
+        criterion = getattr(self.module, self.name, None)
+        reduction = getattr(criterion, "reduction", None)
+        if not isinstance(criterion, nn.Module) or reduction in (None, "none"):
+            if self.name != "criterion":
+                raise TypeError(f"{type(self.module).__name__}.{self.name} is no loss module with a reduction")
+            return None
+        if reduction_of(criterion) == "sum":
+            words = "weights sum to one over a batch. Use 'mean', or self.curriculum(losses, batch) in training_step"
+            raise ValueError(f"{type(self.module).__name__}.{self.name} has reduction='sum', and {words}")
+        return criterion
+
+    def __call__(self, losses: Tensor, batch: Any = None) -> Tensor:
+        """The weighted scalar of (B,) losses of the batch in hand; outside of training steps their mean."""
+        if not self._inside:
+            return losses.mean()
+        self._take()
+        return self.curriculum.reduce(losses)
+
+    def loss(self, batch: Any) -> Tensor:
+        """The scalar of the batch in hand, forward pass and all: for methods that change it or look at outputs."""
+        self._take()
+        return self.curriculum.loss(self.module, self.curriculum.batch(batch))
+
+    def losses(self, outputs: Any, y: Any) -> Tensor:
+        """(B,) losses for the measuring pass."""
+        if self.loss_fn is not None:
+            return self.loss_fn(outputs, y)
+        if self.criterion is None:
+            raise RuntimeError(
+                f"{type(self.module).__name__} has no {self.name} such as nn.CrossEntropyLoss() to measure losses by; "
+                "pass loss_fn=(outputs, y) -> (B,), or measure='running' for those that training_step computes"
+            )
+        return self._unreduced(self.criterion, outputs, y)
+
+    def begin(self) -> None:
+        """A training step begins."""
+        self._inside, self._asked, self._position = True, False, self.curriculum.steps_done
+
+    def end(self, skipped: bool = False) -> None:
+        """A training step ends; one that did not ask for weights is refused, unless it was skipped."""
+        self._inside = False
+        if self._asked or skipped:
+            self.curriculum.steps_done = self._position + 1
+            return
+        raise RuntimeError(
+            f"training_step of {type(self.module).__name__} used no self.{self.name} with a reduction (such as "
+            "nn.CrossEntropyLoss()) and did not call self.curriculum(losses, batch), so nothing was weighed"
+        )
+
+    def detach(self) -> None:
+        """Gives the module back as it was."""
+        self._inside = False
+        vars(self.module).pop("curriculum", None)
+        if self.criterion is not None:
+            vars(self.criterion).pop("forward", None)
+
+    def __deepcopy__(self, memo: Any) -> Weigher:
+        return self  # a copy of the module is no other training
+
+    def _take(self) -> None:
+        """An optimizer may compute the loss of a batch more than once."""
+        self._asked, self.curriculum.steps_done = True, self._position
+
+    def _reduced(self, *given: Any, **named: Any) -> Tensor:
+        criterion = self.criterion
+        assert criterion is not None
+        if self._inside:
+            return self(self._unreduced(criterion, *given, **named))
+        return type(criterion).forward(criterion, *given, **named)
+
+    @staticmethod
+    def _unreduced(criterion: nn.Module, *given: Any, **named: Any) -> Tensor:
+        """(B,) losses: the criterion's own without its reduction, averaged over the positions of a sample."""
+        reduction, criterion.reduction = criterion.reduction, "none"  # type: ignore[assignment]
+        try:
+            losses = type(criterion).forward(criterion, *given, **named)
+        finally:
+            criterion.reduction = reduction
+        return fold(losses, [*given, *named.values()][1], criterion, str(reduction))[0]
+
+
+class Epochs:
+    """A training loader: each loop over it reads what is left of the curriculum's epoch.
+
+    Args:
+        curriculum: Whose epoch has begun when a loop asks for its first batch.
+        count: Says the batches of an epoch.
+    """
+
+    def __init__(self, curriculum: Curriculum, count: Callable[[], int]) -> None:
+        self.curriculum, self.count, self.dataset = curriculum, count, curriculum.train_set
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.curriculum.read()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the curriculum's own state says where it is."""
+        return {}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Nothing."""
+
+
+def loader_settings(loader: Any, ranks: int) -> dict[str, Any]:
+    """What a user's training loader says, as ``Curriculum`` calls it; what a curriculum would override is refused.
+
+    Args:
+        loader: A ``DataLoader`` over a map-style data set.
+        ranks: Processes that each take a batch of the loader's size.
+
+    Example:
+        >>> loader_settings(DataLoader([1, 2, 3], batch_size=2, shuffle=True), ranks=2)["batch_size"]
+        4
+    """
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
+    sampler, decides = loader.sampler, "the curriculum decides which rows make a batch and shares them among ranks"
+    if type(loader.batch_sampler) is not BatchSampler:
+        raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
+    if type(sampler) is not RandomSampler or sampler.replacement or sampler._num_samples is not None:
+        words = "pass shuffle=True and no sampler, or train without a curriculum"
+        raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
+    for name in ("worker_init_fn", "multiprocessing_context"):
+        if getattr(loader, name) is not None:
+            raise ValueError(f"the training loader has {name}; the curriculum's workers are seeded for every batch")
+    assert loader.batch_size is not None
+    return {
+        "batch_size": loader.batch_size * ranks,
+        "collate_fn": loader.collate_fn,
+        "workers": loader.num_workers,
+        "pin_memory": loader.pin_memory,
+        "drop_last": loader.drop_last,
+    }
+
+
+def _name(value: Any) -> str:
+    return "None" if value is None else type(value).__name__

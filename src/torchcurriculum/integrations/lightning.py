@@ -1,0 +1,215 @@
+"""Lightning: `CurriculumCallback`, which lets a method choose and weigh the training batches of any module."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ..core import Method
+from ..curriculum import Curriculum
+from ..methods import registry
+from ..record import Record
+from .hosted import Epochs, Weigher, loader_settings
+from .named import make_method
+
+if TYPE_CHECKING:
+    Callback: Any = object
+else:
+    try:  # the hooks of both packages are the same; the one that is in use costs no import
+        if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+            from pytorch_lightning import Callback
+        else:
+            from lightning.pytorch import Callback
+    except ImportError:
+        try:
+            from pytorch_lightning import Callback
+        except ImportError as error:
+            raise ImportError("this needs Lightning: pip install 'torchcurriculum[lightning]'") from error
+
+__all__ = ["CurriculumCallback"]
+
+TOLD = ("method", "train_set", "loss_fn", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last")
+SETTINGS = [name for name in inspect.signature(Curriculum).parameters if name not in TOLD]
+SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
+
+
+class CurriculumCallback(Callback):
+    """Trains under a curriculum: the module's model, data set and collate function stay as they are.
+
+    If the module has a ``criterion`` such as ``nn.CrossEntropyLoss()``, nothing else is needed: inside of
+    ``training_step`` it weighs. If not, or for a loss of another form, ``training_step`` says
+    ``return self.curriculum(losses, batch)`` with one loss per sample, and ``self.curriculum.loss(batch)`` serves
+    methods that change the batch. Elsewhere (validation) the criterion is the user's own.
+
+    The training loader must be a ``DataLoader`` with ``shuffle=True``, since the curriculum decides which rows make a
+    batch; its batch size is that of one process. rho, alpha, eprop and the phase (0 early, 1 later) go to the trainer's
+    logger, and the state into Lightning's own checkpoints.
+
+    Args:
+        method: A method's name in ``curriculum list``, a method, or a function ``(n, epochs, **options) -> method``.
+        options: The method's own, such as ``{"q": 20}``.
+        epochs: What the method takes its pace from; the trainer's ``max_epochs`` by default.
+        criterion: The name of the module's criterion.
+        loss_fn: ``(outputs, y) -> (B,)`` for the measuring pass, where the module has no criterion.
+        settings: More for ``Curriculum``: ``seed``, ``measure``, ``measure_set``, ``forward``, ``unpack``, ...
+
+    Attributes:
+        curriculum: The ``Curriculum`` of the training, None before.
+
+    Example:
+        >>> CurriculumCallback("apw-e", {"threshold": "auto"}, seed=0, measure="running").curriculum is None
+        True
+    """
+
+    def __init__(
+        self,
+        method: str | Method | Callable[..., Method],
+        options: Mapping[str, Any] | None = None,
+        *,
+        epochs: int | None = None,
+        criterion: str = "criterion",
+        loss_fn: Callable[[Any, Any], Tensor] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(method, str):
+            registry.entry(method)  # an unknown name is refused here, not when the training begins
+        if foreign := [name for name in settings if name not in SETTINGS]:
+            words = "the training loader and the module say the rest"
+            raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
+        self.method, self.options, self.epochs, self.settings = method, dict(options or {}), epochs, settings
+        self.criterion, self.loss_fn = criterion, loss_fn
+        self.curriculum: Curriculum | None = None
+        self._state: Mapping[str, Any] = {}
+        self._weigher: Weigher | None = None
+        self._begun, self._told = False, 0
+
+    @property
+    def record(self) -> Record:
+        """What happened, one row per epoch."""
+        return self._now.record
+
+    @property
+    def _now(self) -> Curriculum:
+        if self.curriculum is None:
+            raise RuntimeError("there is no curriculum before trainer.fit")
+        return self.curriculum
+
+    # ------------------------------------------------------------------ Lightning's hooks
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Makes the curriculum, puts its batches in the loader's place, lends the module a criterion that weighs."""
+        source = trainer.fit_loop._data_source
+        loader = source.dataloader()
+        if source.is_module() and trainer.reload_dataloaders_every_n_epochs:
+            words = "weights belong to the rows of one training set, which must stay; pass the loader to trainer.fit"
+            raise ValueError(f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}: {words}")
+        if trainer.overfit_batches:
+            raise ValueError("overfit_batches repeats the same batches, and a curriculum makes others in every epoch")
+        settings = loader_settings(loader, trainer.world_size)
+        if not self._state and trainer.current_epoch and self.curriculum is not None:
+            self._state = self.curriculum.state_dict()  # the same trainer goes on
+        forward = self.settings.get("forward") or (lambda net, x: net(trainer.precision_plugin.convert_input(x)))
+        self._weigher = Weigher(pl_module, self.criterion, self.loss_fn)
+        self._weigher.curriculum = self.curriculum = Curriculum(
+            self._make_method(len(loader.dataset), trainer),
+            loader.dataset,
+            _within(trainer, self._weigher.losses),
+            **{**self.settings, **settings, "forward": _within(trainer, forward)},
+        )
+        self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
+        source.instance = Epochs(self.curriculum, lambda: self._told)
+        trainer.fit_loop._combined_loader = None  # where an optimizer's schedule asked for the number of steps
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begins the first epoch, or goes on inside the one that a checkpoint was saved in."""
+        if self._state:
+            self._now.load_state_dict(self._state)
+            self._state = {}
+        self._begin(trainer, pl_module)
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        if progress.is_last_batch and progress.current.completed < progress.current.processed:
+            # Saved behind an epoch's last batch, which Lightning tells by its number; the next epoch may have more.
+            progress.current.completed = max(progress.current.completed, self._told - 1)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Measures and plans."""
+        self._begin(trainer, pl_module)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """From here on the criterion weighs."""
+        assert self._weigher is not None
+        self._weigher.begin()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Ends the epoch behind its last batch, before validation and checkpoints."""
+        assert self._weigher is not None
+        skipped = pl_module.automatic_optimization and isinstance(outputs, Mapping) and outputs.get("loss") is None
+        self._weigher.end(skipped)
+        if self._now.steps_done == len(self._now.batches()):
+            self._finish()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Ends an epoch that was cut short, and logs."""
+        if self._begun and self._now.steps_done:
+            self._finish()
+        row = self.record.epochs[-1] if self.record.epochs else {}
+        shown = {name: row[name] for name in SHOWN if name in row}
+        numbers = {name: float(value == "later") if name == "phase" else float(value) for name, value in shown.items()}
+        pl_module.log_dict({f"curriculum/{name}": value for name, value in numbers.items()}, sync_dist=True)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Gives the module back as it was; a state that was loaded to test or predict is not for the next training."""
+        self._state = {}
+        if self._weigher is not None:
+            self._weigher.detach()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Gives the module back as it was."""
+        self.teardown(trainer, pl_module, "fit")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curriculum's state: tensors, numbers and strings. Lightning asks all ranks."""
+        return {} if self.curriculum is None else self.curriculum.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keeps a checkpoint's state until there is a curriculum that can take it."""
+        self._state = state_dict
+
+    # ------------------------------------------------------------------ an epoch
+
+    def _begin(self, trainer: Any, pl_module: nn.Module) -> None:
+        if self._begun:
+            return
+        self._now.start(pl_module)
+        self._begun = True
+        if (count := len(self._now.batches())) != self._told:  # the method chooses how many rows an epoch has
+            self._told = count
+            trainer.fit_loop._combined_loader = None
+            trainer.fit_loop.setup_data()
+
+    def _finish(self) -> None:
+        self._now.finish()
+        self._begun = False
+
+    def _make_method(self, n: int, trainer: Any) -> Method:
+        if isinstance(self.method, Method):
+            return self.method
+        epochs = self.epochs or trainer.max_epochs
+        if not epochs or epochs < 0:
+            raise ValueError(f"the trainer has max_epochs={epochs}; say CurriculumCallback(..., epochs=...), the pace")
+        return make_method(self.method, n, epochs, self.options)
+
+
+def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in the trainer's precision, as ``training_step`` is."""
+
+    def called(*given: Any) -> Any:
+        with trainer.precision_plugin.forward_context():
+            return function(*given)
+
+    return called

@@ -1,0 +1,127 @@
+"""What the trainers of transformers and trl share: losses of sequences, one each, and batches that say their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+__all__ = ["ROWS", "RowCollator", "Rows", "mean_of_tokens", "sample_losses"]
+
+ROWS = "curriculum_rows"  # what a batch's rows are called while they travel in it
+IGNORED = -100  # the label of tokens that do not count
+
+
+class Rows(Dataset[Any]):
+    """A data set whose items come with their row numbers.
+
+    Args:
+        data: Any map-style data set, such as ``datasets.Dataset``.
+
+    Example:
+        >>> Rows(["a", "b", "c"]).__getitems__([2, 0])
+        [(2, 'c'), (0, 'a')]
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitems__(self, rows: list[int]) -> list[tuple[int, Any]]:
+        """The items of some rows, each behind its number."""
+        at_once = getattr(self.data, "__getitems__", None)
+        return list(zip(rows, at_once(rows) if at_once else [self.data[row] for row in rows], strict=True))
+
+    @cached_property
+    def labels(self) -> np.ndarray[Any, Any] | None:
+        """All labels one after the other, by which a resumed run knows its data; None if there is no such column."""
+        names = {"labels", "label"} & set(getattr(self.data, "column_names", ()))
+        if not names:
+            return getattr(self.data, "labels", None)
+        return np.concatenate([np.atleast_1d(np.asarray(label)) for label in self.data[names.pop()]])
+
+
+class RowCollator:
+    """A collate function that keeps the rows of a batch, whatever columns the one inside drops.
+
+    Args:
+        collate: ``collate(items) -> dict``, for example trl's ``DataCollatorForLanguageModeling``.
+
+    Example:
+        >>> collate = RowCollator(lambda items: {"length": [len(item) for item in items]})
+        >>> collate([(7, "ab"), (3, "c")])
+        {'length': [2, 1], 'curriculum_rows': tensor([7, 3])}
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, numbered: list[tuple[int, Any]]) -> Any:
+        """The batch of the items, and their rows in it."""
+        batch = self.collate([item for _, item in numbered])
+        batch[ROWS] = torch.tensor([row for row, _ in numbered])
+        return batch
+
+
+def mean_of_tokens(losses: Tensor, labels: Tensor) -> Tensor:
+    """(B,) the mean of the losses of each sequence's tokens, those labelled -100 left out.
+
+    Example:
+        >>> labels = torch.tensor([[4, 4, -100], [4, -100, -100]])
+        >>> mean_of_tokens(torch.tensor([[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]), labels)
+        tensor([2., 5.])
+    """
+    counted = labels != IGNORED
+    return (losses * counted).sum(1) / counted.sum(1).clamp_min(1)
+
+
+def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss function of a model of transformers with one loss for each sequence: ``(logits, labels) -> (B,)``.
+
+    Sequence classification has the loss of its ``problem_type``; token classification, masked and causal language
+    models have the mean over the sequence's own tokens, so that a long sequence counts as much as a short one.
+
+    Args:
+        model: A model of transformers, which knows its ``loss_type``.
+        smoothing: Of the labels, where they are classes.
+    """
+    base = getattr(model, "get_base_model", lambda: model)()
+    kind, config = getattr(base, "loss_type", None), getattr(base, "config", None)
+
+    def of_sequences(logits: Tensor, labels: Tensor) -> Tensor:
+        one_label = not labels.is_floating_point()
+        guess = "single_label_classification" if one_label else "multi_label_classification"
+        problem = config.problem_type or ("regression" if config.num_labels == 1 else guess)  # type: ignore[union-attr]
+        if problem == "single_label_classification":
+            return F.cross_entropy(logits, labels.flatten(), reduction="none", label_smoothing=smoothing)
+        loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
+        return loss(logits, labels.reshape(logits.shape).to(logits), reduction="none").mean(1)
+
+    def of_tokens(logits: Tensor, labels: Tensor) -> Tensor:
+        logits = logits.float().transpose(1, 2)
+        return mean_of_tokens(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing), labels)
+
+    def of_next_tokens(logits: Tensor, labels: Tensor) -> Tensor:
+        return of_tokens(logits[:, :-1], labels[:, 1:])
+
+    known = {
+        "ForSequenceClassification": of_sequences,
+        "ForTokenClassification": of_tokens,
+        "ForMaskedLM": of_tokens,
+        "ForCausalLM": of_next_tokens,
+    }
+    if kind not in known:
+        raise ValueError(
+            f"the loss of {type(base).__name__} for each sample is not known; pass "
+            "loss_fn=lambda outputs, labels: ..., which returns one loss for each sequence, and if the model's outputs "
+            "are no logits, forward=lambda model, inputs: ..."
+        )
+    return known[kind]

@@ -1,0 +1,223 @@
+"""transformers: `CurriculumTrainer`, the `Trainer` whose rows and weights a method decides.
+
+`CurriculumMixin` does the same for any other subclass of `Trainer`: ``class Mine(CurriculumMixin, MyTrainer)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, RandomSampler
+
+from ..checkpoint import Checkpoint
+from ..core import Forward, LossFunction, Method, NanStrategy
+from ..curriculum import Curriculum
+from ..record import Record
+from .sequences import ROWS, RowCollator, Rows, sample_losses
+
+try:
+    from transformers import Trainer
+    from transformers.trainer_utils import has_length
+except ImportError as error:
+    raise ImportError("this needs transformers 5.17 or newer: pip install 'torchcurriculum[transformers]'") from error
+
+if TYPE_CHECKING:
+    from transformers import Trainer as Base
+else:
+    Base = object
+
+__all__ = ["CurriculumMixin", "CurriculumTrainer"]
+
+FOLDER = "curriculum"  # in each checkpoint folder
+
+
+class CurriculumMixin(Base):
+    """Lets a method decide the rows and the weights of any subclass of ``transformers.Trainer``; stands before it.
+
+    Evaluation, prediction and logging are the trainer's own. The curriculum's state lies in the folder ``curriculum``
+    of each checkpoint, and a run resumes from any of them, bit-equal on a CPU.
+
+    Args:
+        args: What the trainer takes.
+        method: A ``Method`` over as many rows as ``train_dataset`` has once the trainer has prepared it.
+        loss_fn: ``loss_fn(outputs, labels) -> (B,)``; by default that of the model, one for each sequence.
+        forward: ``forward(model, inputs) -> outputs``; by default the logits of a call without labels.
+        measure: As in ``Curriculum``, and so are ``record``, ``samples`` and ``nan_strategy``.
+        record: See ``Curriculum``.
+        samples: See ``Curriculum``.
+        nan_strategy: See ``Curriculum``.
+        kwargs: What the trainer takes.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        method: Method,
+        loss_fn: LossFunction | None = None,
+        forward: Forward | None = None,
+        measure: Literal["pass", "running"] = "pass",
+        record: Record | str | Path | None = None,
+        samples: bool = False,
+        nan_strategy: NanStrategy = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        for words, refused in self.refusals(loss_fn).items():
+            if refused:
+                raise ValueError(f"{type(self).__name__}: {words}")
+        self._stepping = False
+        data, collate = self.train_dataset, self.data_collator
+        if hasattr(data, "column_names"):
+            data = self._remove_unused_columns(data, "training")
+        else:
+            collate = self._get_collator_with_removed_columns(collate, "training")
+        self.curriculum = Curriculum(
+            method,
+            Rows(data),
+            loss_fn or self.default_loss(),
+            batch_size=self._train_batch_size * self.args.world_size,
+            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            measure=measure,
+            forward=forward or self.default_forward,
+            unpack=self.unpack,
+            collate_fn=RowCollator(collate),
+            workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            persistent_workers=self.args.dataloader_persistent_workers,
+            drop_last=self.args.dataloader_drop_last,
+            record=record,
+            samples=samples,
+            nan_strategy=nan_strategy,
+        )
+
+    def default_loss(self) -> LossFunction:
+        """The model's own loss, one for each sequence."""
+        model: Any = self.model
+        return sample_losses(model, getattr(self.label_smoother, "epsilon", 0.0))
+
+    def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Any:
+        """The logits of a call without labels."""
+        outputs = model(**inputs)
+        return outputs["logits"] if isinstance(outputs, Mapping) else outputs
+
+    def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """What the model takes, and the labels: a tensor, or a dict if ``label_names`` are several."""
+        labels = {name: inputs[name] for name in self.label_names if name in inputs}
+        if not labels:
+            raise ValueError(f"a batch has {', '.join(inputs)}, and no labels under {', '.join(self.label_names)}")
+        left = {name: value for name, value in inputs.items() if name not in labels and name != ROWS}
+        return left, labels if len(labels) > 1 else next(iter(labels.values()))
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The batches that the method has planned; before the first epoch, those of an epoch over everything."""
+        return self.curriculum.loader()
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
+        """The batches of one optimizer step, after a look at whether they are the next ones of the plan."""
+        samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        done = self.curriculum.steps_done
+        for batch, rows in zip(samples, self.curriculum.batches()[done : done + len(samples)], strict=True):
+            held = batch.pop(ROWS, None)
+            if held is None or (len(rows) and not torch.equal(held.cpu(), rows)):
+                raise RuntimeError("a batch is not the one the method has planned; leave get_train_dataloader as it is")
+        self.curriculum.accumulate(len(samples))
+        return samples, None
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The trainer's own, in which ``compute_loss`` is the method's."""
+        self._stepping = True
+        try:
+            return super().training_step(*args, **kwargs)
+        finally:
+            self._stepping = False
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The method's loss of a batch in training; the trainer's own in evaluation."""
+        if not self._stepping:
+            return super().compute_loss(model, inputs, *args, **kwargs)
+        loss = self.curriculum.loss(model, self.curriculum.batch(inputs))
+        return loss * self.current_gradient_accumulation_steps  # by which the trainer is about to divide
+
+    def _run_epoch(self, *args: Any, **parts: Any) -> None:
+        data: Any = self.train_dataset
+        if len(data) != self.curriculum.n:
+            words = f"the training set had {self.curriculum.n} rows and now has {len(data)}"
+            raise ValueError(f"{words}; a curriculum keeps something for every row, so make a new trainer")
+        self.curriculum.start(parts["model"])
+        steps = len(self.curriculum.loader())
+        updates = math.ceil(steps / self.args.gradient_accumulation_steps)
+        super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
+        self.curriculum.finish()
+        if self.args.logging_strategy != "no":
+            row = self.curriculum.record.epochs[-1].items()
+            self.log({f"curriculum_{name}": x for name, x in row if isinstance(x, float) and math.isfinite(x)})
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        checkpoint = Checkpoint(folder / FOLDER, keep=1)
+        checkpoint.load()  # the trainer is about to write over an earlier run's, if there is one
+        checkpoint.save(self.state.global_step, curriculum=self.curriculum)
+        super()._save_checkpoint(model, trial)
+
+    def _init_training_state(
+        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, resume: Any, trial: Any
+    ) -> tuple[int, int]:
+        found = super()._init_training_state(max_steps, num_update_steps_per_epoch, num_train_epochs, resume, trial)
+        if resume is None:
+            if self.curriculum.number:
+                words = f"the curriculum has gone through {self.curriculum.number} epochs; to go on, pass"
+                raise ValueError(f"{words} resume_from_checkpoint; to train anew, make a new method and a new trainer")
+            return found
+        if Checkpoint(Path(resume) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
+            raise ValueError(f"{resume} holds no state of the curriculum at step {self.state.global_step}")
+        return self.curriculum.progress()
+
+    def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
+        """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
+        args: Any = self.args
+        sampler = self._get_train_sampler()
+        loader = getattr(super().get_train_dataloader, "__func__", None)
+        chosen = sampler is not None and type(sampler) is not RandomSampler
+        split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
+        return {
+            "it needs a train_dataset with a length and row numbers": not has_length(self.train_dataset),
+            "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
+            "get_train_dataloader of your own cannot": chosen or loader is not Trainer.get_train_dataloader,
+            "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
+                self.compute_loss_func is not None
+            ),
+            "label_smoothing_factor changes the model's own loss, not loss_fn; smooth there": (
+                loss_fn is not None and self.label_smoother is not None
+            ),
+            "auto_find_batch_size would begin an epoch twice": args.auto_find_batch_size,
+            "ignore_data_skip would train twice on the rows of a resumed epoch": args.ignore_data_skip,
+            "batches are shared out by the curriculum; leave split_batches and dispatch_batches alone": bool(
+                args.accelerator_config.split_batches or args.accelerator_config.dispatch_batches
+            ),
+            "several GPUs need several processes: start it with torchrun": args.n_gpu > 1,
+            "a model that is split over processes (FSDP, DeepSpeed, tensor parallelism) is not supported": split,
+        }
+
+
+class CurriculumTrainer(CurriculumMixin, Trainer):
+    """``transformers.Trainer`` with a method: the only new argument that is needed is ``method=``.
+
+    Example:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+        >>> from torchcurriculum import APW
+        >>> rows = {"input_ids": [[1, 2], [3, 4], [5, 6], [7, 8]], "labels": [0, 0, 1, 1]}
+        >>> sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
+        >>> model = BertForSequenceClassification(BertConfig(vocab_size=9, **sizes))
+        >>> args = TrainingArguments(tempfile.mkdtemp(), num_train_epochs=2, report_to="none", use_cpu=True)
+        >>> trainer = CurriculumTrainer(model, args, train_dataset=Dataset.from_dict(rows), method=APW(4, q=2))
+        >>> trainer.train()  # doctest: +SKIP
+        >>> trainer.curriculum.method.weights
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """

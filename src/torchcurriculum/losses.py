@@ -1,0 +1,245 @@
+"""Losses per sample from any ``nn`` loss with a ``reduction``, and a weighted scalar in place of the reduced one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .core import Batch, Epoch, Method, Step, check_index, check_losses, ranks, total
+
+__all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
+
+CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)  # those whose mean divides by the sum of the targets' class weights
+
+
+class PerSample(nn.Module):
+    """A criterion that gives one loss for each sample, shape (B,): what ``per_sample`` makes.
+
+    Args:
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+    """
+
+    def __init__(self, criterion: nn.Module) -> None:
+        super().__init__()
+        self.reduction = reduction_of(criterion)
+        self.criterion = copy.copy(criterion)  # another reduction, the same parameters and class weights
+        self.criterion.reduction = "none"  # type: ignore[assignment]
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """(B,) losses; positions (tokens, pixels, labels) of a sample are averaged, or summed if the criterion sums."""
+        return self.measure(outputs, y)[0]
+
+    def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(B,) losses, and what each counts in the criterion's own mean; None if all count one."""
+        _follow(self.criterion, outputs.device)
+        losses = self.criterion(outputs, y)
+        _refuse_other_shapes(self.criterion, losses, outputs, y)
+        return fold(losses, y, self.criterion, self.reduction)
+
+
+def reduction_of(criterion: nn.Module) -> str:
+    """The criterion's reduction; one that has none, or that is more than a mean or a sum, is refused."""
+    reduction = getattr(criterion, "reduction", None)
+    if not isinstance(criterion, nn.Module) or reduction not in ("none", "mean", "sum", "batchmean"):
+        raise TypeError(
+            f"{_name(criterion)} is no loss module with a reduction such as nn.CrossEntropyLoss(); where a loss_fn is "
+            "asked for, you may pass a function of your own, (outputs, y) -> (B,)"
+        )
+    if isinstance(criterion, nn.CTCLoss):
+        raise TypeError("CTCLoss takes lengths beside its targets; write loss_fn(outputs, y) -> (B,) around it")
+    return reduction
+
+
+def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
+    """One loss per sample from one per position, as ``per_sample`` says.
+
+    Args:
+        losses: (B, ...) what the criterion gives without its reduction.
+        y: Targets.
+        criterion: Says the class weights and which targets are ignored.
+        reduction: The criterion's own.
+
+    Returns:
+        (B,) losses, and what each counts in the criterion's own mean; None if all count one.
+    """
+    if reduction in ("sum", "batchmean"):
+        return losses.flatten(1).sum(1) if losses.ndim > 1 else losses, None
+    share = _share(losses, y, criterion)
+    if losses.ndim == 1:
+        return losses, share
+    losses = losses.flatten(1)
+    if share is None:
+        return losses.mean(1), None
+    share = share.flatten(1)
+    places = (share > 0).sum(1).clamp_min(1)  # a sample whose positions are all ignored has a loss of zero
+    return losses.sum(1) / places, share.sum(1) / places
+
+
+def _share(losses: Tensor, y: Tensor, criterion: nn.Module) -> Tensor | None:
+    """What each position counts: its target's class weight, nothing if it is ignored."""
+    ignored = getattr(criterion, "ignore_index", None)
+    weight = criterion.weight if isinstance(criterion, CLASSES) else None
+    if y.shape != losses.shape or y.is_floating_point() or (ignored is None and weight is None):
+        return None
+    share = torch.ones_like(losses) if ignored is None else (y != ignored).to(losses.dtype)
+    if weight is not None:
+        share = share * weight[torch.where(share > 0, y, 0)]
+    return share.detach()
+
+
+def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: Tensor) -> None:
+    shape = tuple(losses.shape) if isinstance(losses, Tensor) else None
+    known = (tuple(outputs.shape[:1]), tuple(outputs.shape), tuple(y.shape))
+    if not shape or shape[0] != len(outputs) or shape not in known:
+        words = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
+        raise ValueError(
+            f"{_name(criterion)} made losses of shape {shape} of {words}; there must be one loss for each of "
+            f"{len(outputs)} samples, or one for each target"
+        )
+
+
+def per_sample(criterion: nn.Module) -> PerSample:
+    """Per-sample losses from any ``nn`` loss that has a ``reduction``: the ``loss_fn`` of a ``Curriculum``.
+
+    Losses are PyTorch's own of ``reduction="none"``. Where a sample has more than one (tokens, pixels, labels), they
+    are averaged over the sample, without the positions of ``ignore_index``; a criterion that sums (``"sum"``,
+    ``"batchmean"``) is summed over the sample. Class weights multiply a sample's loss, so that it depends on the sample
+    alone; the reduced loss of PyTorch divides by the batch's sum of them, and only ``weighted`` can do that.
+
+    Args:
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+
+    Returns:
+        A module ``(outputs, y) -> (B,)``.
+
+    Example:
+        >>> losses = per_sample(nn.CrossEntropyLoss(label_smoothing=0.1))
+        >>> losses(torch.zeros(3, 4), torch.tensor([0, 1, 2]))
+        tensor([1.3863, 1.3863, 1.3863])
+        >>> per_sample(nn.MSELoss())(torch.zeros(2, 3), torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 3.0]]))
+        tensor([1., 3.])
+    """
+    return PerSample(criterion)
+
+
+class Weighted(nn.Module):
+    """A criterion whose samples count as much as a method says: what ``weighted`` makes.
+
+    The method and the losses last seen are part of its ``state_dict``.
+
+    Args:
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        method: A method that weighs samples.
+        n: Rows of the training set, for a method that does not know them.
+    """
+
+    last: Tensor
+    seen: Tensor
+    number: Tensor
+
+    def __init__(self, criterion: nn.Module, method: Method, n: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(method, Method):
+            raise TypeError(f"method must be a torchcurriculum method such as APW(n, q), got {type(method).__name__}")
+        if type(method).view is not Method.view or type(method).loss is not Method.loss:
+            raise TypeError(f"{type(method).__name__} does more than weigh samples; use Curriculum, which can run it")
+        rows = getattr(method, "n", n)
+        if rows is None:
+            raise ValueError(f"{type(method).__name__} does not know the training set; say weighted(..., n=its rows)")
+        self.losses, self.method, self.n = per_sample(criterion), method, rows
+        self.register_buffer("last", torch.full((rows,), math.inf))
+        self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
+        self.register_buffer("number", torch.tensor(0))
+
+    def advance(self, losses: Tensor | None = None) -> None:
+        """Begins an epoch.
+
+        Args:
+            losses: (N,) losses of all rows at its start, or None for those last seen while training.
+        """
+        self._agree()
+        if losses is not None:
+            if losses.shape != (self.n,):
+                raise ValueError(f"there must be one loss for each of {self.n} rows, got shape {tuple(losses.shape)}")
+            check_losses(losses, None, "error")
+        self.number += 1
+        measured = self.last if losses is None else losses.detach()
+        rows = self.method.plan(Epoch(int(self.number), self.n, self.last, lambda: measured))
+        if rows is not None:
+            raise TypeError(f"{type(self.method).__name__} chooses the rows of an epoch; use Curriculum, which can")
+
+    def forward(self, outputs: Tensor, y: Tensor, index: Tensor) -> Tensor:
+        """The scalar loss of a batch: the criterion's own if all weights are equal.
+
+        Args:
+            outputs: What the model gave.
+            y: Targets.
+            index: (B,) rows of the training set, as ``indexed(loader)`` says them.
+        """
+        _follow(self, outputs.device)
+        losses, share = self.losses.measure(outputs, y)
+        check_index(index, self.n, len(losses))
+        index = index.to(losses.device)
+        if losses.device.type == "cpu":
+            check_losses(losses.detach(), index, "error")
+        step = Step(self.method, Batch(None, y, index), outputs, losses)
+        weights = self.method.weigh(step)
+        loss = step.reduce(weights)
+        if share is not None:
+            kept = total((weights * share).sum())
+            loss = loss * torch.where(kept > 0, total(weights.sum()) / kept, 0.0).to(loss.dtype)
+        self.last[index] = losses.detach().to(self.last.dtype)
+        self.seen.index_fill_(0, index, True)
+        return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
+
+    def _agree(self) -> None:
+        """Gives every rank the losses that the others saw."""
+        self.method.sync()
+        if ranks() > 1:
+            seen = total(self.seen.to(torch.float32))
+            newest = total(torch.where(self.seen, self.last, 0.0)) / seen.clamp_min(1)
+            self.last.copy_(torch.where(seen > 0, newest, self.last))
+        self.seen.zero_()
+
+
+def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weighted:
+    """One line for code that has only a reduced loss function: ``criterion(outputs, y, index)`` is a weighted scalar.
+
+    With equal weights it is the criterion itself, also with class weights and ``ignore_index``, where a sample has
+    one target or as many as the others. ``advance()`` begins an epoch with the losses seen in the last one.
+
+    Args:
+        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        method: A method that weighs samples: APW, SuperLoss, ... One that chooses rows or changes what the model sees
+            needs a ``Curriculum``.
+        n: Rows of the training set, for a method that does not know them.
+
+    Returns:
+        A module ``(outputs, y, index) -> scalar``.
+
+    Example:
+        >>> from torchcurriculum import APW
+        >>> criterion = weighted(nn.CrossEntropyLoss(), APW(4, q=2))
+        >>> outputs, y, index = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]), torch.tensor([3, 1])
+        >>> for _ in range(2):
+        ...     criterion.advance()
+        ...     loss = criterion(outputs, y, index)
+        >>> loss                                     # row 3 is easy and counts more than row 1, which is hard
+        tensor(0.6269)
+        >>> nn.CrossEntropyLoss()(outputs, y)
+        tensor(1.1269)
+    """
+    return Weighted(criterion, method, n)
+
+
+def _follow(module: nn.Module, device: torch.device) -> None:
+    if any(buffer.device != device for buffer in module.buffers()):
+        module.to(device)
+
+
+def _name(criterion: Any) -> str:
+    return type(criterion).__name__ if isinstance(criterion, nn.Module) else repr(criterion)

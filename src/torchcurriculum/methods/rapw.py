@@ -1,0 +1,158 @@
+"""RAPW, the remembering APW: a label's weight is the probability that it is right, given its losses so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import Epoch, Method, Step, normalise
+from ..functional.apw import RHO_CLIP
+from ..functional.rapw import graded_easiness, moving_threshold, remember
+from ..functional.superloss import confidence
+from .registry import register
+
+__all__ = ["RAPW"]
+
+
+class RAPW(Method):
+    r"""APW with a memory, a graded easiness and a threshold that follows training; not of the paper.
+
+    What stays of APW: the whole set is weighed, and the state of training, :math:`\rho_k`, decides who counts. What
+    changes:
+
+    - The loss of a sample is the mean of its losses over epochs, from some epoch on an exponential one. A network that
+      memorises makes every sample look easy in the end; the memory keeps which were not.
+    - Its easiness is graded: :math:`\beta = 2 P - 1` with P the probability that the label is right if a share
+      :math:`\rho` of labels is wrong. Eq. 2 becomes :math:`\rho_k = \frac1N \sum_n \frac{1-\beta_n}{2}`, the expected
+      share of wrong labels (one step of expectation-maximisation an epoch), and e the loss at which
+      :math:`\beta = 0`: log C at :math:`\rho = 1/2`, and higher as :math:`\rho` falls.
+    - A sample's weight in a batch is :math:`\frac{1+\beta}{2}`, times SuperLoss' confidence in its current loss,
+      normalised over the batch. No weight is carried over, so nothing grows without end.
+
+    Args:
+        n: Rows of the training set.
+        decay: How much of the remembered loss stays at each epoch at most, in [0, 1); 0 remembers nothing. Until
+            1 / (1 - decay) losses are known, all count alike.
+        lam: lambda of the confidence, positive; larger is gentler, and ``math.inf`` leaves it out.
+        classes: C, at least 2; None takes it from the model's outputs of shape (B, C).
+
+    Attributes:
+        weights: (N,) float64 (1 + beta) / 2 of the remembered losses, summing to one.
+        rho: The expected share of wrong labels.
+
+    Example:
+        >>> from torchcurriculum.core import Batch
+        >>> method = RAPW(2, decay=0.5, lam=math.inf, classes=2)
+        >>> losses = torch.tensor([2.0, 4.0]).log()                   # p = 1/2 and 1/4
+        >>> method.plan(Epoch(1, 2, losses, lambda: losses))
+        >>> method.rho                                                # mean of 1/2 and 3/4, with rho = 1/2 before
+        tensor(0.6250, dtype=torch.float64)
+        >>> method.weights * 13                                       # odds 0.6 and 0.2: 3/8 and 1/6
+        tensor([9.0000, 4.0000], dtype=torch.float64)
+
+    Reference:
+        Ours (docs/decisions/0004-beyond-the-paper.md), after Li et al., Adaptively Point-weighting Curriculum Learning,
+        and Castells et al., SuperLoss.
+    """
+
+    decay: float
+    lam: float
+    memory: Tensor
+    times: Tensor
+    rho: Tensor
+    classes: Tensor
+
+    def __init__(self, n: int, decay: float = 0.95, lam: float = 2.0, classes: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
+        if not isinstance(decay, Real) or not 0 <= decay < 1:
+            raise ValueError(f"decay must lie in [0, 1), got {decay!r}; 0 remembers nothing")
+        if not isinstance(lam, Real) or not lam > 0:
+            raise ValueError(f"lam must be positive (infinity leaves the confidence out), got {lam!r}")
+        if classes is not None and (not isinstance(classes, int) or classes < 2):
+            raise ValueError(f"classes must be the number of classes, at least 2, got {classes!r}")
+        self.n, self.decay, self.lam = n, decay, lam
+        self._given: int | None = classes
+        self.register_buffer("memory", torch.full((n,), math.nan))
+        self.register_buffer("times", torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("rho", torch.tensor(0.5, dtype=torch.float64))
+        self.register_buffer("classes", torch.tensor(classes or math.nan, dtype=torch.float64))
+
+    @property
+    def weights(self) -> Tensor:
+        """(N,) float64 weights that sum to one."""
+        right = (1 + self._easiness(self.memory)) / 2
+        return right / right.sum()
+
+    def plan(self, epoch: Epoch) -> None:
+        """Remembers the losses and estimates rho; every row is visited."""
+        losses = epoch.losses()
+        self._follow(losses)
+        self.memory.copy_(remember(self.memory, losses.to(self.memory.dtype), self._keep()))
+        known = ~self.memory.isnan()
+        self.times += losses.isfinite().any()
+        if not bool(self.classes.isnan()) and bool(known.any()):
+            wrong = (1 - self._easiness(self.memory[known])) / 2
+            self.rho.copy_(wrong.mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
+
+    def weigh(self, step: Step) -> Tensor:
+        """The probability that each label is right, times the confidence, normalised over the global batch."""
+        losses = step.losses.detach().double()
+        self._follow(losses)
+        if self._given is None:
+            self.classes.fill_(_classes_of(step.logits))
+        kept = self.memory[step.index.to(self.memory.device, non_blocking=True)].double()
+        # What the memory will hold after this epoch; rows without one are as likely right as any.
+        keep = self._keep()
+        value = torch.where(kept.isnan(), kept, keep * kept + (1 - keep) * losses)
+        right = (1 + self._easiness(value)) / 2
+        sure = right if self.lam == math.inf else right * confidence(losses, self.classes.log(), self.lam)
+        return normalise(sure.log())[0]
+
+    def graph_key(self) -> Hashable:
+        """Every step is the same; all state is in buffers."""
+        return "rapw"
+
+    def report(self) -> Mapping[str, Any]:
+        """rho, e, the phase (later once fewer than half of the labels seem wrong) and E-Prop at e."""
+        threshold = moving_threshold(self.rho, self.classes)
+        easy = (self.memory <= threshold).double().mean()
+        phase = "early" if self.rho >= 0.5 else "later"
+        return {"rho": self.rho, "threshold": threshold, "phase": phase, "eprop": easy}
+
+    def _keep(self) -> Tensor:
+        """The old share in a mean of all losses so far, until it would exceed ``decay``."""
+        return (self.times / (self.times + 1)).clamp_max(self.decay)
+
+    def _easiness(self, losses: Tensor) -> Tensor:
+        beta = graded_easiness(losses, self.rho, self.classes)
+        return torch.where(self.classes.isnan(), torch.zeros_like(beta), beta)
+
+    def _follow(self, x: Tensor) -> None:
+        if self.memory.device != x.device:
+            self.to(x.device)
+
+
+def _classes_of(logits: Any) -> int:
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"RAPW takes the number of classes from outputs of shape (B, C), got {shape}; pass classes=")
+    return logits.shape[1]
+
+
+@register(
+    "rapw",
+    RAPW,
+    "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
+    when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. It is new: its "
+    "figures and what was tried stand in docs/results/beyond.md.",
+    cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
+)
+def _rapw(n: int, epochs: int, **options: Any) -> RAPW:
+    return RAPW(n, **options)

@@ -1,0 +1,199 @@
+"""Where a recipe's data and network come from, by their names; and how it optimises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_n, split
+from ..data.arrays import Arrays, Rows
+from ..data.cifar import MEAN_100, STD_100
+from ..data.glue import Tokens, load_rte
+from ..data.images import ImageFiles, load_image_folder
+from ..data.table import load_csv
+from ..data.tudataset import load_tudataset
+from ..data.webvision import load_webvision
+from ..models import gcn, resnet18, simple_cnn
+from ..models.named import Resized, load_weights, named
+from ..models.text import text_classifier, text_tokenizer
+from . import digits
+from .own import perceptron
+from .recipe import Recipe
+
+__all__ = ["Problem", "load_data", "make_model", "make_optimizer", "make_schedule"]
+
+Sets = dict[str, Rows]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a run learns from and is judged by.
+
+    Attributes:
+        sets: ``train`` (with the labels to learn from), ``valid`` and ``test``; where the protocol has no test labels,
+            ``test`` is ``valid``.
+        clean: (N,) the true training labels; None where nobody knows them.
+        classes: How many classes there are.
+    """
+
+    sets: Sets
+    clean: Tensor | None
+    classes: int
+
+
+Loader = Callable[[Recipe, Path, int], Problem]
+
+
+def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
+    """The parts of the data, with the recipe's synthetic noise in the training labels."""
+    load = LOADERS[recipe.data]
+    if folder is None and recipe.data != "digits":
+        raise ValueError(f"the recipe {recipe.name!r} needs --data DIR, the folder where {recipe.data} lies")
+    problem = load(recipe, folder or Path(), seed)
+    if not recipe.noise_rate or recipe.noise != "synthetic":
+        return problem
+    train = problem.sets["train"]
+    noisy = flip_labels(train.y, recipe.noise_rate, problem.classes, seed)
+    return Problem({**problem.sets, "train": train.with_labels(noisy)}, train.y, problem.classes)
+
+
+def _clean(sets: Sets, classes: int) -> Problem:
+    return Problem(sets, sets["train"].y, classes)
+
+
+def _digits(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    return _clean({part: Arrays(x, y) for part, (x, y) in digits.load(seed).items()}, 10)
+
+
+def _cifar10(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    return _clean({part: Images(x, y) for part, (x, y) in load_cifar10(folder, seed).items()}, 10)
+
+
+def _cifar100(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts = load_cifar100(folder, seed)
+    return _clean({part: Images(x, y, mean=MEAN_100, std=STD_100) for part, (x, y) in parts.items()}, 100)
+
+
+def _human(base: Loader, file: str, labels: str) -> Loader:
+    """CIFAR with the labels that people gave to its training part; validation and test labels stay the true ones."""
+
+    def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
+        problem = base(recipe, folder, seed)
+        path = next((p for p in (folder / file, folder / "cifar-n" / file) if p.exists()), folder / file)
+        given = load_cifar_n(path)
+        rows = split(len(given[labels]), seed)["train"]
+        train = problem.sets["train"]
+        if not torch.equal(torch.from_numpy(given["clean_label"])[rows], train.y):
+            raise ValueError(f"{path} is of other images: its clean_label differs from the labels in {folder}")
+        noisy = train.with_labels(torch.from_numpy(given[labels])[rows])
+        return Problem({**problem.sets, "train": noisy}, train.y, problem.classes)
+
+    return load
+
+
+def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    graphs = load_tudataset(folder, "NCI1")
+    return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
+
+
+def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    pairs, tokenizer = load_rte(folder), text_tokenizer(recipe.model)
+    sets: Sets = {part: Tokens.of_pairs(tokenizer, held) for part, held in pairs.items()}
+    return _clean({**sets, "test": sets["valid"]}, 2)
+
+
+def _webvision(mini: bool) -> Loader:
+    """Nobody knows the true labels of the training part, and the validation part also reports."""
+
+    def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
+        parts = load_webvision(folder, mini)
+        sets: Sets = {part: ImageFiles(paths, y, recipe.size or 224) for part, (paths, y) in parts.items()}
+        return Problem({**sets, "test": sets["valid"]}, None, 50 if mini else 1000)
+
+    return load
+
+
+def _own_images(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts, classes = load_image_folder(folder, seed)
+    sets: Sets = {part: ImageFiles(paths, y, recipe.size or 224) for part, (paths, y) in parts.items()}
+    return Problem(sets, None, len(classes))
+
+
+def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
+    parts, classes = load_csv(folder, seed)
+    return Problem({part: Arrays(x, y) for part, (x, y) in parts.items()}, None, len(classes))
+
+
+LOADERS: dict[str, Loader] = {
+    "digits": _digits,
+    "cifar10": _cifar10,
+    "cifar100": _cifar100,
+    "cifar10n": _human(_cifar10, "CIFAR-10_human.pt", "worse_label"),
+    "cifar100n": _human(_cifar100, "CIFAR-100_human.pt", "noisy_label"),
+    "nci1": _nci1,
+    "rte": _rte,
+    "mini-webvision": _webvision(mini=True),
+    "webvision": _webvision(mini=False),
+    "image-folder": _own_images,
+    "csv": _own_csv,
+}
+MODELS: dict[str, Callable[[Problem], nn.Module]] = {
+    "digits-cnn": lambda problem: digits.model(),
+    "simple-cnn": lambda problem: simple_cnn(problem.classes),
+    "resnet18-3x3": lambda problem: resnet18(problem.classes),
+    "gcn": lambda problem: gcn(_width(problem), problem.classes),
+    "perceptron": lambda problem: perceptron(_width(problem), problem.classes),
+}
+
+
+def make_model(recipe: Recipe, problem: Problem) -> nn.Module:
+    """The recipe's network, with weights drawn from the global generator or read from the recipe's file."""
+    train = problem.sets["train"]
+    if recipe.model in MODELS:
+        model = MODELS[recipe.model](problem)
+    elif isinstance(train, Tokens):
+        model = text_classifier(recipe.model, problem.classes)
+    else:
+        model = named(recipe.model, problem.classes, known=MODELS)
+    if recipe.weights is not None:
+        load_weights(model, recipe.weights)
+    return Resized(model, recipe.size) if recipe.size and isinstance(train, Arrays) else model
+
+
+def _width(problem: Problem) -> int:
+    """Columns of the inputs, or of the nodes' features."""
+    x = problem.sets["train"].batch(torch.tensor([0]))[0]
+    return int(getattr(x, "x", x).shape[1])
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """The recipe's optimizer; gradients are clipped inside its step where the recipe says so.
+
+    On CUDA it is one kernel for all parameters, with a learning rate that a captured step can see change.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    cuda = parameters[0].is_cuda
+    lr = torch.tensor(recipe.lr, device=parameters[0].device) if cuda else recipe.lr
+    options: dict[str, Any] = {"lr": lr, "weight_decay": recipe.weight_decay, **({"fused": True} if cuda else {})}
+    optimizer: torch.optim.Optimizer
+    if recipe.optimizer == "sgd":
+        optimizer = torch.optim.SGD(parameters, momentum=recipe.momentum, **options)
+    else:
+        optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer](parameters, **options)
+    limit = recipe.clip
+    if limit is not None:
+        optimizer.register_step_pre_hook(lambda *_: (nn.utils.clip_grad_norm_(parameters, limit), None)[1])
+    return optimizer
+
+
+def make_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    """The recipe's learning rates, epoch by epoch: cosine, constant, or a tenth after half of the epochs."""
+    if recipe.schedule == "cosine":
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
+    half = max(1, recipe.epochs // 2) if recipe.schedule == "step" else recipe.epochs + 1
+    return torch.optim.lr_scheduler.StepLR(optimizer, half, 0.1)

@@ -1,0 +1,77 @@
+"""The page's building blocks as HTML text; everything that comes from a record is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from .style import STYLE
+
+__all__ = ["escape", "figure", "frame", "missing", "table", "tiles"]
+
+
+def frame(title: str, lede: str, sections: Mapping[str, str]) -> str:
+    """The whole page around its sections."""
+    anchors = {name: name.lower().replace(" ", "-") for name in sections}
+    links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for name, anchor in anchors.items())
+    body = "\n".join(
+        f'<section aria-labelledby="{anchors[name]}"><h2 id="{anchors[name]}">{escape(name)}</h2>\n{content}</section>'
+        for name, content in sections.items()
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<a class="skip" href="#content">Skip to the content</a>
+<header><h1>{escape(title)}</h1>
+{lede}
+<nav aria-label="Sections"><ul>{links}</ul></nav></header>
+<main id="content">
+{body}
+</main>
+<footer>Made by torchcurriculum from the records of these runs, and from nothing else.</footer>
+</body>
+</html>
+"""
+
+
+def missing(sentence: str) -> str:
+    """A sentence in the place of something that cannot be shown."""
+    return f'<p class="missing">{escape(sentence)}</p>\n'
+
+
+def figure(image: str, caption: str) -> str:
+    """A picture, given as HTML, above its caption; a narrow screen can scroll it sideways."""
+    region = f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption[:80])}">{image}</div>'
+    return f"<figure>{region}<figcaption>{escape(caption)}</figcaption></figure>\n"
+
+
+def tiles(values: Mapping[str, tuple[str, str]]) -> str:
+    """Figures at a glance: the number large, what it is above, a word about it below."""
+    parts = (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}"
+        + (f'<span class="small">{escape(words)}</span>' if words else "")
+        + "</dd></div>"
+        for name, (value, words) in values.items()
+    )
+    return f'<dl class="tiles">{"".join(parts)}</dl>\n'
+
+
+def table(caption: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A table whose first column names the rows; the cells and names of rows are HTML."""
+    columns = f'<th scope="col">{escape(head[0])}</th>'
+    columns += "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in head[1:])
+    body = "".join(
+        f'<tr><th scope="row">{name}</th>' + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>\n"
+        for name, cells in lines
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>\n{body}</tbody></table></div>\n"
+    )

@@ -1,0 +1,187 @@
+"""Where a record's rows go besides its own ``epochs.jsonl``: CSV, TensorBoard, W&B, MLflow, or a class of your own.
+
+A sink is any object with ``write(row)``; ``curriculum.record.attach(sink)`` sends it every row from then on. Under
+``torch.distributed`` attach it on the first rank only.
+"""
+
+from __future__ import annotations
+
+import csv
+import numbers
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "scalars", "texts"]
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row; a list of numbers becomes ``name/0``, ``name/1``, ...
+
+    Example:
+        >>> scalars({"epoch": 1, "rho": 0.5, "phase": "early", "loss_quantiles": [0.1, 2.0]})
+        {'rho': 0.5, 'loss_quantiles/0': 0.1, 'loss_quantiles/1': 2.0}
+    """
+    found = {}
+    for name, value in row.items():
+        parts = {f"{name}/{k}": part for k, part in enumerate(value)} if isinstance(value, list) else {name: value}
+        found.update({key: float(part) for key, part in parts.items() if isinstance(part, numbers.Real)})
+    found.pop("epoch", None)
+    return found
+
+
+def texts(row: Mapping[str, Any]) -> dict[str, str]:
+    """The words of a row, such as the phase."""
+    return {name: value for name, value in row.items() if isinstance(value, str)}
+
+
+class CSV:
+    """One line per epoch in a file that any spreadsheet reads; needs nothing but Python.
+
+    A file that is there is gone on with, and the lines of epochs that are run again are replaced.
+
+    Args:
+        path: The file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     CSV(f"{folder}/run.csv").write({"epoch": 1, "rho": 0.5})
+        ...     print(Path(f"{folder}/run.csv").read_text())
+        epoch,rho
+        1,0.5
+        <BLANKLINE>
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.rows: dict[int, dict[str, Any]] = {}
+        if self.path.exists():
+            try:
+                with open(self.path, newline="", encoding="utf-8") as file:
+                    self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
+            except (KeyError, TypeError, ValueError, csv.Error) as error:
+                raise ValueError(f"{self.path} is there and is no table of epochs ({error!r}); move it away") from error
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Adds what the row says to its epoch's line, and forgets lines of later epochs."""
+        number, values = int(row["epoch"]), {**scalars(row), **texts(row)}
+        self.rows = {epoch: kept for epoch, kept in self.rows.items() if epoch <= number}
+        self.rows[number] = {**self.rows.get(number, {}), "epoch": number, **values}
+        names = dict.fromkeys(name for kept in self.rows.values() for name in kept)
+        temporary = self.path.with_name(self.path.name + ".part")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, names, lineterminator="\n")
+            table.writeheader()
+            table.writerows(self.rows.values())
+        os.replace(temporary, self.path)
+
+
+class TensorBoard:
+    """Rows as TensorBoard scalars, one step per epoch. Needs ``torchcurriculum[tensorboard]``.
+
+    Args:
+        folder: The run's folder; look at it with ``tensorboard --logdir``.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        with _needs("tensorboard", "tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+        self.writer = SummaryWriter(str(folder))
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Numbers as scalars, words as text; on the disk when this returns."""
+        for name, value in scalars(row).items():
+            self.writer.add_scalar(name, value, row["epoch"])
+        for name, word in texts(row).items():
+            self.writer.add_text(name, word, row["epoch"])
+        self.writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.writer.close()
+
+
+class WandB:
+    """Rows as a run of Weights & Biases. Needs ``torchcurriculum[wandb]``.
+
+    Args:
+        project: The project's name.
+        mode: ``"offline"`` keeps the run on this machine (``wandb sync`` sends it later), ``"online"`` sends it.
+        options: More for ``wandb.init``: ``name``, ``dir``, ``config``, ``id`` and ``resume``, ...
+    """
+
+    def __init__(self, project: str, mode: Literal["offline", "online"] = "offline", **options: Any) -> None:
+        with _needs("wandb", "wandb"):
+            import wandb
+        self.run = wandb.init(project=project, mode=mode, **options)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Numbers and words of the row, at the step of its epoch."""
+        self.run.log({**scalars(row), **texts(row)}, step=row["epoch"])
+
+    def close(self) -> None:
+        """Ends the run."""
+        self.run.finish()
+
+
+class MLflow:
+    """Rows as metrics of an MLflow run. Needs ``torchcurriculum[mlflow]``.
+
+    Newer versions of MLflow refuse a plain folder unless ``MLFLOW_ALLOW_FILE_STORE=true``; here that is set while the
+    folder is opened, and nowhere else. To look at such a folder, say ``MLFLOW_ALLOW_FILE_STORE=true mlflow ui``.
+
+    Args:
+        uri: A folder, or the address of a tracking server or data base.
+        experiment: The experiment's name; made if it is not there.
+        run_id: A run to go on with, or None for a new one.
+        name: The new run's name.
+    """
+
+    def __init__(
+        self, uri: str | Path, experiment: str = "torchcurriculum", run_id: str | None = None, name: str | None = None
+    ) -> None:
+        with _needs("mlflow", "mlflow"):
+            from mlflow import MlflowClient
+        with _environment("MLFLOW_ALLOW_FILE_STORE", "true"):
+            self.client = MlflowClient(tracking_uri=str(uri))
+            found = self.client.get_experiment_by_name(experiment)
+            place = self.client.create_experiment(experiment) if found is None else found.experiment_id
+            self.run_id = run_id or self.client.create_run(place, run_name=name).info.run_id
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Numbers as metrics at the step of their epoch, words as tags."""
+        from mlflow.entities import Metric, RunTag
+
+        now, step = int(1000 * time.time()), row["epoch"]
+        metrics = [Metric(name, value, now, step) for name, value in scalars(row).items()]
+        tags = [RunTag(name, word) for name, word in texts(row).items()]
+        self.client.log_batch(self.run_id, metrics, tags=tags)  # one message, should it be to a server
+
+    def close(self) -> None:
+        """Ends the run."""
+        self.client.set_terminated(self.run_id)
+
+
+@contextmanager
+def _needs(package: str, extra: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f"this sink needs {package}: pip install 'torchcurriculum[{extra}]'") from error
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

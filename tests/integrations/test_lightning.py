@@ -1,0 +1,380 @@
+"""Lightning's loop gives the run of the plain loop, resumes from its own checkpoints, and bad input is refused."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+pytest.importorskip("lightning", reason="needs torchcurriculum[lightning]")
+
+from torchcurriculum import APW, methods
+from torchcurriculum.integrations.lightning import CurriculumCallback
+
+from ..contract.problem import N
+from .lightning_problem import (
+    EPOCHS,
+    PACKAGES,
+    Growing,
+    Noisy,
+    assert_equal,
+    callback,
+    loader,
+    module,
+    outcome,
+    plain,
+    rows,
+    saving,
+    trainer,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
+    pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided.*"),
+    pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*"),
+    pytest.mark.filterwarnings("ignore:.*Checkpoint directory.*exists and is not empty.*"),
+    pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`.*"),
+]
+
+
+BOTH = [
+    pytest.param(name, marks=pytest.mark.skipif(find_spec(name.split(".")[0]) is None, reason=f"needs {name}"))
+    for name in PACKAGES
+]
+
+
+def fitted(package: str, name: str, way: str = "criterion", **options: Any) -> tuple[Any, CurriculumCallback]:
+    net, curriculum = module(package, way), callback(name, **options.pop("settings", {}))
+    train = options.pop("train", None) or loader()
+    trainer(package, curriculum, **options).fit(net, train, options.pop("valid", None))
+    return net, curriculum
+
+
+# ---------------------------------------------------------------- the same run
+
+
+@pytest.mark.parametrize("package", BOTH)
+@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss"])
+def test_lightning_gives_the_run_of_the_plain_loop(package: str, name: str) -> None:
+    net, curriculum = fitted(package, name)
+    assert_equal((net.net, curriculum.curriculum), plain(name))
+
+
+@pytest.mark.parametrize("measure", ["pass", "running"])
+@pytest.mark.parametrize("name", ["apw-i", "s-apw-e"])
+def test_with_accumulated_gradients(name: str, measure: str) -> None:
+    net, curriculum = fitted(PACKAGES[0], name, accumulate_grad_batches=2, settings={"measure": measure})
+    assert_equal((net.net, curriculum.curriculum), plain(name, measure, accumulate=2))
+
+
+@pytest.mark.parametrize(("way", "name"), [("call", "apw-ei"), ("call", "vanilla"), ("loss", "mixup")])
+def test_the_call_in_training_step(way: str, name: str) -> None:
+    losses = nn.CrossEntropyLoss(reduction="none")
+    net, curriculum = fitted(PACKAGES[0], name, way, settings={"loss_fn": losses})
+    assert_equal((net.net, curriculum.curriculum), plain(name))
+
+
+def test_the_call_needs_no_loss_function_where_nothing_is_measured() -> None:
+    net, curriculum = fitted(PACKAGES[0], "apw-e", "call", settings={"measure": "running"})
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e", "running"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_random_transforms_are_a_function_of_the_seed(workers: int) -> None:
+    net, curriculum = fitted(PACKAGES[0], "apw-e", train=loader(Noisy(), num_workers=workers))
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e", train_set=Noisy()))
+
+
+def test_a_method_or_a_function_in_place_of_a_name() -> None:
+    for method in (APW(N, q=EPOCHS), lambda n, epochs: methods.build("apw-e", n, epochs)):
+        net, curriculum = module(), CurriculumCallback(method, seed=5)
+        trainer(PACKAGES[0], curriculum).fit(net, loader())
+        assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
+
+
+@pytest.mark.parametrize("source", ["hook", "data module"])
+def test_the_loader_may_come_from_a_hook(source: str) -> None:
+    pl = importlib.import_module(PACKAGES[0])
+    net, curriculum = module(), callback()
+    if source == "hook":
+        net.train_dataloader = loader
+        trainer(PACKAGES[0], curriculum).fit(net)
+    else:
+        source_module = pl.LightningDataModule()
+        source_module.train_dataloader = loader
+        trainer(PACKAGES[0], curriculum).fit(net, datamodule=source_module)
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_losses_are_measured_in_the_precision_of_the_training(precision: str) -> None:
+    x, y = rows().tensors
+    net, curriculum = module(), CurriculumCallback("apw-e", samples=True)
+    net.net.float()
+    seen: list[torch.Tensor] = []
+    net.on_train_epoch_start = lambda: seen.append(next(iter(net.net.parameters())).detach().clone())
+    trainer(PACKAGES[0], curriculum, precision=precision, max_epochs=2).fit(net, loader(TensorDataset(x.float(), y)))
+    assert seen[0].dtype == (torch.float64 if precision == "64-true" else torch.float32)
+    assert curriculum.record.history("losses").shape == (2, N)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+        inputs = x.float().to(seen[0].dtype)
+        fresh = module()
+        fresh.net.float().to(seen[0].dtype)
+        expected = nn.functional.cross_entropy(fresh.net(inputs), y, reduction="none").float()
+    measured = torch.from_numpy(curriculum.record.history("losses")[0])
+    assert torch.allclose(measured, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_schedule_may_ask_for_the_number_of_steps() -> None:
+    net, curriculum = module(), callback("s-apw-e")
+    own = net.configure_optimizers
+    asked: list[int] = []
+
+    def configure() -> Any:
+        asked.append(net.trainer.estimated_stepping_batches)
+        return own()
+
+    net.configure_optimizers = configure
+    trainer(PACKAGES[0], curriculum).fit(net, loader())
+    assert asked == [5 * EPOCHS]
+    assert_equal((net.net, curriculum.curriculum), plain("s-apw-e"))
+
+
+@pytest.mark.parametrize("name", ["apw-e", "s-apw-e"])
+def test_validation_runs_once_an_epoch_with_the_plain_criterion(name: str) -> None:
+    net, curriculum = module(), callback(name)
+    everything = loader(batch_size=N, shuffle=False)
+    trainer(PACKAGES[0], curriculum, num_sanity_val_steps=0).fit(net, loader(), everything)
+    assert_equal((net.net, curriculum.curriculum), plain(name))
+    assert len(net.validated) == EPOCHS
+    x, y = rows().tensors
+    assert net.validated[-1] == nn.functional.cross_entropy(net.net(x), y).item()
+
+
+def test_what_the_logger_gets(tmp_path: Path) -> None:
+    from lightning.pytorch.loggers import CSVLogger
+
+    log = CSVLogger(tmp_path, name="", version="")
+    curriculum = CurriculumCallback("apw-e", {"threshold": 1.05})
+    trainer(PACKAGES[0], curriculum, logger=log, log_every_n_steps=1).fit(module(), loader())
+    with open(tmp_path / "metrics.csv", newline="") as file:
+        logged = [row for row in csv.DictReader(file) if row["curriculum/rho"]]
+    assert len(logged) == EPOCHS
+    for row, kept in zip(logged, curriculum.record.epochs, strict=True):
+        for name in ("rho", "alpha", "eprop"):
+            assert float(row[f"curriculum/{name}"]) == pytest.approx(kept[name], rel=1e-6)
+        assert float(row["curriculum/phase"]) == (kept["phase"] == "later")
+    assert {row["curriculum/phase"] for row in logged} == {"0.0", "1.0"}
+
+
+def test_the_module_is_given_back_as_it_was() -> None:
+    net = module()
+    keys = list(net.state_dict())
+    trainer(PACKAGES[0], callback()).fit(net, loader())
+    assert list(net.state_dict()) == keys
+    assert not hasattr(net, "curriculum")
+    assert "forward" not in vars(net.criterion)
+    assert net.criterion.reduction == "mean"
+    with pytest.raises(ValueError, match="sampler SequentialSampler"):
+        trainer(PACKAGES[0], callback()).fit(net, loader(shuffle=False))
+    assert not hasattr(net, "curriculum")
+
+
+def test_a_second_fit_begins_anew_and_the_same_trainer_goes_on() -> None:
+    curriculum = callback()
+    trainer(PACKAGES[0], curriculum).fit(module(), loader())
+    net = module()
+    again = trainer(PACKAGES[0], curriculum)
+    again.fit_loop.max_epochs = 2
+    again.fit(net, loader())
+    assert len(curriculum.record.epochs) == 2
+    again.fit_loop.max_epochs = EPOCHS
+    curriculum.epochs = 2  # the pace that it began with
+    again.fit(net, loader())
+    assert [row["epoch"] for row in curriculum.record.epochs] == [1, 2, 3]
+
+
+def test_a_limit_on_batches_ends_epochs_early() -> None:
+    _, curriculum = fitted(PACKAGES[0], "apw-e", limit_train_batches=3)
+    assert [row["steps"] for row in curriculum.record.epochs] == [3, 3, 3]
+
+
+@pytest.mark.filterwarnings("ignore:`training_step` returned `None`.*")
+def test_a_skipped_step_counts() -> None:
+    net, curriculum = module(), callback()
+    own = net.training_step
+    net.training_step = lambda batch, batch_idx: None if batch_idx == 1 else own(batch, batch_idx)
+    trainer(PACKAGES[0], curriculum).fit(net, loader())
+    assert [row["steps"] for row in curriculum.record.epochs] == [5, 5, 5]
+
+
+# ---------------------------------------------------------------- Lightning's own checkpoints
+
+
+@pytest.mark.parametrize("validates", [False, True])
+@pytest.mark.parametrize("name", ["apw-ei", "s-apw-e"])
+@pytest.mark.parametrize("package", BOTH)
+def test_resuming_at_the_end_of_an_epoch_is_bit_equal(package: str, name: str, validates: bool, tmp_path: Path) -> None:
+    valid = loader(batch_size=N, shuffle=False) if validates else None
+    saved = saving(tmp_path, package, every_n_train_steps=None)
+    net, curriculum = module(package), callback(name)
+    trainer(package, curriculum, saved, enable_checkpointing=True).fit(net, loader(), valid)
+    paths = sorted(tmp_path.glob("*.ckpt"))
+    assert len(paths) == EPOCHS
+    for path in paths[:-1]:
+        net2, curriculum2 = module(package), callback(name)
+        trainer(package, curriculum2).fit(net2, loader(), valid, ckpt_path=path)
+        assert_equal((net.net, curriculum.curriculum), (net2.net, curriculum2.curriculum))
+
+
+@pytest.mark.parametrize("name", ["apw-ei", "s-apw-e"])
+def test_resuming_inside_an_epoch_is_bit_equal(name: str, tmp_path: Path) -> None:
+    saved = saving(tmp_path)
+    net, curriculum = module(), callback(name)
+    trainer(PACKAGES[0], curriculum, saved, enable_checkpointing=True).fit(net, loader(Noisy()))
+    paths = sorted(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.split("step=")[1]))
+    assert len(paths) == sum(row["steps"] for row in curriculum.record.epochs)
+    for path in paths[:-1]:
+        net2, curriculum2 = module(), callback(name)
+        trainer(PACKAGES[0], curriculum2).fit(net2, loader(Noisy()), ckpt_path=path)
+        assert_equal((net.net, curriculum.curriculum), (net2.net, curriculum2.curriculum))
+
+
+def test_the_state_in_a_checkpoint_needs_no_pickle(tmp_path: Path) -> None:
+    net, curriculum = module(), callback()
+    made = trainer(PACKAGES[0], curriculum)
+    made.fit(net, loader())
+    made.save_checkpoint(tmp_path / "end.ckpt")
+    state = torch.load(tmp_path / "end.ckpt", weights_only=True)["callbacks"]["CurriculumCallback"]
+    assert state["epoch"] == EPOCHS
+    assert torch.equal(state["method"]["log_weights"], curriculum.curriculum.method.state_dict()["log_weights"])
+
+
+def test_a_checkpoint_that_was_only_validated_is_not_gone_on_with(tmp_path: Path) -> None:
+    curriculum = callback()
+    made = trainer(PACKAGES[0], curriculum)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "end.ckpt")
+    made.validate(module(), loader(batch_size=N, shuffle=False), ckpt_path=tmp_path / "end.ckpt", verbose=False)
+    net = module()
+    trainer(PACKAGES[0], curriculum).fit(net, loader())
+    assert_equal((net.net, curriculum.curriculum), plain("apw-e"))
+
+
+@pytest.mark.parametrize("other", ["labels", "length"])
+def test_a_checkpoint_of_another_training_set_is_refused(other: str, tmp_path: Path) -> None:
+    made = trainer(PACKAGES[0], callback(), max_epochs=1)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "one.ckpt")
+    train_set: Any = rows()
+    if other == "labels":
+        train_set.tensors[1][0] = (train_set.tensors[1][0] + 1) % 3
+    else:
+        train_set = Subset(train_set, range(30))
+    words = "other labels" if other == "labels" else "37 rows, and this one has 30"
+    with pytest.raises(ValueError, match=words):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(train_set), ckpt_path=tmp_path / "one.ckpt")
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_a_module_without_a_criterion_and_without_the_call() -> None:
+    with pytest.raises(RuntimeError, match=r"used no self.criterion .* did not call self.curriculum\(losses, batch\)"):
+        fitted(PACKAGES[0], "apw-e", "nothing", settings={"measure": "running"})
+    with pytest.raises(RuntimeError, match=r"has no criterion such as .* pass loss_fn="):
+        fitted(PACKAGES[0], "apw-e", "call")
+    with pytest.raises(TypeError, match="Module.objective is no loss module with a reduction"):
+        fitted(PACKAGES[0], "apw-e", settings={"criterion": "objective"})
+    with pytest.raises(ValueError, match="reduction='sum', and weights sum to one"):
+        trainer(PACKAGES[0], callback()).fit(module(criterion=nn.CrossEntropyLoss(reduction="sum")), loader())
+
+
+def test_a_method_that_needs_more_than_losses_says_what_to_call() -> None:
+    with pytest.raises(TypeError, match="Mixup needs the model and the batch, not losses alone"):
+        fitted(PACKAGES[0], "mixup")
+
+
+def test_a_training_set_that_changes_its_length() -> None:
+    train_set = Growing()
+    net, curriculum = module(), callback()
+    net.on_train_epoch_end = lambda: setattr(train_set, "extra", 1)
+    with pytest.raises(ValueError, match="the training set had 37 rows and has 38 now"):
+        trainer(PACKAGES[0], curriculum).fit(net, loader(train_set))
+
+
+SAMPLERS = {
+    "WeightedRandomSampler": {"sampler": WeightedRandomSampler(torch.ones(N), N)},
+    "DistributedSampler": {"sampler": DistributedSampler(range(N), 2, 0)},  # type: ignore[arg-type]
+    "SequentialSampler": {},
+    "RandomSampler": {"sampler": torch.utils.data.RandomSampler(range(N), replacement=True)},
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_sampler_that_the_user_set_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"has the sampler {name}; the curriculum decides"):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(shuffle=False, **SAMPLERS[name]))
+
+
+def test_other_loaders_are_refused() -> None:
+    class Own(BatchSampler):
+        pass
+
+    own = Own(SequentialSampler(range(N)), 8, False)
+    with pytest.raises(ValueError, match="has the batch sampler Own; the curriculum decides"):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(batch_size=1, shuffle=None, batch_sampler=own))
+    with pytest.raises(TypeError, match="one torch DataLoader for training, got dict"):
+        trainer(PACKAGES[0], callback()).fit(module(), {"a": loader(), "b": loader()})
+    with pytest.raises(ValueError, match="has worker_init_fn; the curriculum's workers are seeded"):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(worker_init_fn=print))
+
+
+@pytest.mark.filterwarnings("ignore:.*max_epochs.*")
+def test_other_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="there is no method called 'apw_e'; did you mean 'apw-e'"):
+        CurriculumCallback("apw_e")
+    with pytest.raises(TypeError, match="batch_size: settings of a curriculum are seed, measure"):
+        CurriculumCallback("apw-e", batch_size=3)
+    with pytest.raises(ValueError, match="max_epochs=-1; say CurriculumCallback"):
+        trainer(PACKAGES[0], callback(), max_epochs=-1, max_steps=3).fit(module(), loader())
+    net = module()
+    net.curriculum = 3
+    with pytest.raises(ValueError, match="has an attribute curriculum; that name is needed"):
+        trainer(PACKAGES[0], callback()).fit(net, loader())
+    net = module()
+    net.train_dataloader = loader
+    with pytest.raises(ValueError, match="reload_dataloaders_every_n_epochs=1: weights belong to the rows"):
+        trainer(PACKAGES[0], callback(), reload_dataloaders_every_n_epochs=1).fit(net)
+    with pytest.raises(ValueError, match="overfit_batches repeats the same batches"):
+        trainer(PACKAGES[0], callback(), overfit_batches=2).fit(module(), loader())
+    with pytest.raises(RuntimeError, match="there is no curriculum before trainer.fit"):
+        callback().record  # noqa: B018
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "torchcurriculum.integrations.lightning")
+    with pytest.raises(ImportError, match=r"pip install 'torchcurriculum\[lightning\]'"):
+        importlib.import_module("torchcurriculum.integrations.lightning")
+
+
+def test_the_plain_run_is_no_other_method() -> None:
+    assert outcome(*plain("apw-e"))[1] != outcome(*plain("vanilla"))[1]

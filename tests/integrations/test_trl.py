@@ -1,0 +1,194 @@
+"""trl's SFT with a method: losses of answers, the rows behind trl's collator, accumulation, resuming, the example."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from torchcurriculum import methods, quantile
+from torchcurriculum.integrations.sequences import ROWS, RowCollator, sample_losses
+from torchcurriculum.integrations.trl import CurriculumSFTTrainer
+
+from .hf_problem import EPOCHS, tensors
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "trl_shuffled.py"
+N = 21
+KNOBS: dict[str, dict[str, Any]] = {"apw-e": {"threshold": quantile(0.3)}}  # easy rows from the first epoch on
+
+
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("trl_shuffled", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHUFFLED = example()
+
+
+def llama(dropout: float = 0.0) -> LlamaForCausalLM:
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        config = LlamaConfig(vocab_size=len(SHUFFLED.WORDS), max_position_embeddings=32, **sizes)
+        config.attention_dropout = dropout
+        return LlamaForCausalLM(config)
+
+
+def settings(folder: Path, **options: Any) -> SFTConfig:
+    given: dict[str, Any] = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 8,
+        "num_train_epochs": EPOCHS,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": False,
+        "use_cpu": True,
+        "bf16": False,
+        "seed": 5,
+        **options,
+    }
+    return SFTConfig(**given)
+
+
+def questions(long: bool = True) -> Any:
+    """Answers of three words, every third one with two words more."""
+    data, _ = SHUFFLED.questions(N, 0)
+    if not long:
+        return data
+    return data.map(
+        lambda row, number: {"completion": " monday noon" * (number % 3 == 0) + row["completion"]}, with_indices=True
+    )
+
+
+def trainer(name: str, folder: Path, kind: Any = CurriculumSFTTrainer, more: Any = None, **options: Any) -> Any:
+    given = {"train_dataset": questions(), "processing_class": SHUFFLED.tokenizer(), **(more or {})}
+    if kind is CurriculumSFTTrainer:
+        given.setdefault("method", methods.build(name, N, EPOCHS, **KNOBS.get(name, {})))
+    return kind(given.pop("model", None) or llama(), settings(folder, **options), **given)
+
+
+def test_the_loss_of_a_row_is_the_mean_over_its_answer(tmp_path: Path) -> None:
+    made = trainer("apw-e", tmp_path)
+    made.curriculum.start(made.model)
+    measured = made.curriculum._measured.values
+    causal = sample_losses(made.model)
+    for row in range(N):
+        item = made.train_dataset[row]
+        ids, labels = torch.tensor([item["input_ids"]]), torch.tensor([item["labels"]])
+        answer = len(SHUFFLED.tokenizer()(questions()[row]["completion"])["input_ids"])
+        assert int((labels != -100).sum()) in (answer, answer + 1)  # trl may add an end
+        with torch.no_grad():
+            assert made.model(input_ids=ids, labels=labels).loss.item() == pytest.approx(measured[row].item(), rel=1e-5)
+            assert causal(made.model(input_ids=ids).logits, labels).item() == pytest.approx(
+                measured[row].item(), rel=1e-5
+            )
+
+
+def test_the_collator_keeps_the_rows_that_trls_own_drops(tmp_path: Path) -> None:
+    collate = DataCollatorForLanguageModeling(pad_token_id=0)
+    items = [{"input_ids": [3, 4, 5], "labels": [-100, 4, 5], "row": 7}, {"input_ids": [3], "labels": [3], "row": 2}]
+    assert "row" not in collate(items)
+    kept = RowCollator(collate)(list(zip([7, 2], items, strict=True)))
+    assert kept[ROWS].tolist() == [7, 2]
+    assert all(torch.equal(kept[name], value) for name, value in collate(items).items())
+    loader = trainer("apw-e", tmp_path).get_train_dataloader()
+    assert sorted(torch.cat([batch[ROWS] for batch in loader]).tolist()) == list(range(N))
+
+
+def norms(made: Any) -> list[float]:
+    made.train()
+    return [entry["grad_norm"] for entry in made.state.log_history if "grad_norm" in entry]
+
+
+@pytest.mark.parametrize("name", ["vanilla", "apw-e"])
+def test_one_large_batch_and_four_small_ones_are_the_same_step(name: str, tmp_path: Path) -> None:
+    expected = norms(trainer(name, tmp_path))
+    found = norms(trainer(name, tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4))
+    assert len(expected) == 3 * EPOCHS
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_vanilla_is_sft_where_answers_are_of_one_length(tmp_path: Path) -> None:
+    more = {"train_dataset": questions(long=False)}
+    options = {"per_device_train_batch_size": 7, "gradient_accumulation_steps": 3}
+    ours = trainer("vanilla", tmp_path, more=more, **options)
+    theirs = trainer("vanilla", tmp_path, SFTTrainer, more=more, **options)
+    assert norms(ours) == pytest.approx(norms(theirs), rel=1e-4)
+    names = ("loss", "mean_token_accuracy", "entropy", "num_tokens")
+    logged = [
+        [[entry[name] for name in names] for entry in run.state.log_history if "loss" in entry]
+        for run in (ours, theirs)
+    ]
+    for found, expected in zip(*logged, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+    held_out = {"eval_dataset": questions()}
+    assert ours.evaluate(**held_out)["eval_loss"] == pytest.approx(theirs.evaluate(**held_out)["eval_loss"], rel=1e-4)
+
+
+def test_a_run_resumes_bit_equal(tmp_path: Path) -> None:
+    options = {"optim": "adamw_torch", "learning_rate": 0.01, "save_strategy": "steps", "save_steps": 1}
+    whole = trainer("apw-e", tmp_path, more={"model": llama(0.1)}, **options)
+    whole.train()
+    for step in (2, 6):
+        again = trainer("apw-e", tmp_path / "again", more={"model": llama(0.1)}, **{**options, "save_strategy": "no"})
+        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        found, expected = tensors(again), tensors(whole)
+        assert all(torch.equal(found[key], expected[key]) for key in expected), step
+
+
+def test_other_answers_are_refused_on_resume(tmp_path: Path) -> None:
+    trainer("apw-e", tmp_path, save_strategy="steps", save_steps=2, max_steps=2).train()
+    other = trainer("apw-e", tmp_path, more={"train_dataset": SHUFFLED.questions(N, 1)[0]})
+    with pytest.raises(ValueError, match="a training set with other labels"):
+        other.train(resume_from_checkpoint=True)
+
+
+@pytest.mark.filterwarnings("ignore:.label_smoothing_factor. is deprecated in .SFTTrainer:FutureWarning")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"packing": True, "packing_strategy": "wrapped", "max_length": 16},
+            "packing and padding_free put several rows",
+        ),
+        ({"loss_type": "dft"}, "loss_type must be 'nll'"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is not known to trl's fused head"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        trainer("apw-e", tmp_path, **options)
+
+
+def test_rows_that_trl_drops_are_no_rows_of_the_method(tmp_path: Path) -> None:
+    data = questions().map(lambda row, number: {"prompt": row["prompt"] * (1 + (number == 3))}, with_indices=True)
+    with pytest.raises(ValueError, match="made for 21 rows and the training set has 20"):
+        trainer("apw-e", tmp_path, more={"train_dataset": data}, max_length=8)
+
+
+def test_the_example_shows_that_shuffled_answers_lose_weight(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--epochs", "5", "--rows", "384"])
+    SHUFFLED.main()
+    found = dict(re.findall(r"mean weight of (\w+) answers: ([\d.]+)", capsys.readouterr().out))
+    assert float(found["shuffled"]) < 0.8 < 1.2 < float(found["intact"])

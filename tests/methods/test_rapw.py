@@ -1,0 +1,142 @@
+"""RAPW against numbers worked by hand, and what its formulas promise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchcurriculum import Batch, Epoch, Step, methods
+from torchcurriculum.functional import graded_easiness, moving_threshold, remember, right_odds
+from torchcurriculum.functional.superloss import confidence
+from torchcurriculum.methods import RAPW
+
+shares = st.floats(0.01, 0.99)
+counts = st.integers(2, 1000)
+
+
+def begin(method: RAPW, *losses: float) -> None:
+    values = torch.tensor(losses, dtype=torch.float64)
+    method.plan(Epoch(1, method.n, values, lambda: values))
+
+
+def weigh(method: RAPW, losses: torch.Tensor, classes: int = 2) -> torch.Tensor:
+    batch = Batch(None, None, torch.arange(len(losses)))
+    return method.weigh(Step(torch.nn.Identity(), batch, torch.zeros(len(losses), classes), losses))
+
+
+def test_odds_by_hand() -> None:
+    # C = 10, rho = 0.4, p = 1/2: 0.6 * 9 * 0.5 / (0.4 * 0.5) = 13.5; p = 1/10 (guessing): the odds of rho, 1.5.
+    odds = right_odds(torch.tensor([2.0, 10.0], dtype=torch.float64).log(), 0.4, 10).exp()
+    torch.testing.assert_close(odds, torch.tensor([13.5, 1.5], dtype=torch.float64))
+    # 2 * 13.5 / 14.5 - 1 = 25/29
+    assert graded_easiness(torch.tensor(2.0, dtype=torch.float64).log(), 0.4, 10).item() == pytest.approx(25 / 29)
+
+
+def test_two_epochs_by_hand() -> None:
+    method = RAPW(2, decay=0.5, lam=math.inf, classes=2)
+    assert method.weights.tolist() == [0.5, 0.5]
+    # p = 1/2 and 1/4 at rho = 1/2: P = 1/2 and (1/4) / (1/4 + 3/4) = 1/4, so rho = (1/2 + 3/4) / 2 = 5/8.
+    begin(method, math.log(2), math.log(4))
+    assert method.rho.item() == pytest.approx(0.625)
+    # prior odds 3/5: odds 3/5 and 1/5, P = 3/8 and 1/6, in all 13/24.
+    torch.testing.assert_close(method.weights, torch.tensor([9 / 13, 4 / 13], dtype=torch.float64))
+    # The step looks at the mean of the memory and the current loss: (log 4 + 0) / 2 = log 2 for the second row.
+    weights = weigh(method, torch.tensor([math.log(2), 0.0], dtype=torch.float64))
+    torch.testing.assert_close(weights, torch.tensor([0.5, 0.5], dtype=torch.float64))
+    # Second epoch: memories (log 2 + log 8) / 2 = log 4 and (log 4 + log 4) / 2 = log 4, to float32.
+    begin(method, math.log(8), math.log(4))
+    torch.testing.assert_close(method.memory, torch.full((2,), math.log(4)))
+    assert method.rho.item() == pytest.approx(1 - 1 / 6, rel=1e-6)
+
+
+def test_the_memory_is_a_mean_until_it_is_long_enough() -> None:
+    method = RAPW(1, decay=0.6, classes=2)
+    for loss, mean in ((1.0, 1.0), (2.0, 1.5), (6.0, 0.6 * 1.5 + 0.4 * 6.0), (3.3, 0.6 * 3.3 + 0.4 * 3.3)):
+        begin(method, loss)  # shares of the old value: none, 1/2, 0.6 in place of 2/3, 0.6
+        assert method.memory.item() == pytest.approx(mean, rel=1e-6)
+
+
+def test_the_confidence_is_superloss_s() -> None:
+    method = RAPW(3, decay=0.0, lam=2.0, classes=10)
+    begin(method, 1.0, 1.0, 1.0)
+    losses = torch.tensor([0.0, math.log(10), 8.0], dtype=torch.float64)
+    right = torch.sigmoid(right_odds(losses, method.rho, 10))
+    expected = right * confidence(losses, math.log(10), 2.0)
+    torch.testing.assert_close(weigh(method, losses), expected / expected.sum())
+
+
+@given(shares, counts)
+def test_easiness_is_zero_at_the_threshold_which_rises_as_rho_falls(rho: float, classes: int) -> None:
+    threshold = moving_threshold(rho, classes)
+    assert graded_easiness(threshold, rho, classes).item() == pytest.approx(0, abs=1e-8)
+    assert moving_threshold(rho / 2, classes) > threshold
+    assert moving_threshold(0.5, classes).item() == pytest.approx(math.log(classes))
+
+
+@given(shares, counts, st.lists(st.floats(0, 1e30), min_size=2, max_size=20))
+def test_a_higher_loss_never_has_more_weight_and_all_are_finite(rho: float, classes: int, losses: list[float]) -> None:
+    values = torch.tensor(sorted(losses), dtype=torch.float64)
+    beta = graded_easiness(values, rho, classes)
+    assert beta.isfinite().all()
+    assert beta.abs().max() <= 1
+    assert (beta.diff() <= 1e-12).all()
+
+
+@given(st.floats(0.05, 0.6), st.integers(0, 5))
+def test_rho_finds_the_share_of_wrong_labels(noise: float, seed: int) -> None:
+    # A calibrated model of ten classes: its favourite (class 0) is the truth with p = 0.7, each other with 0.3 / 9.
+    draw = torch.Generator().manual_seed(seed)
+    truth = torch.where(torch.rand(4000, generator=draw) < 0.7, 0, torch.randint(1, 10, (4000,), generator=draw))
+    other = (truth + torch.randint(1, 10, (4000,), generator=draw)) % 10
+    labels = torch.where(torch.rand(4000, generator=draw) < noise, other, truth)
+    p = torch.where(labels == 0, 0.7, 0.3 / 9)
+    method = RAPW(4000, classes=10)
+    for _ in range(60):
+        begin(method, *(-p.log()).tolist())
+    assert abs(method.rho.item() - noise) < 0.05
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=9), st.floats(0, 0.99))
+def test_a_memory_lies_between_what_it_has_seen(losses: list[float], decay: float) -> None:
+    memory = torch.full((1,), math.nan, dtype=torch.float64)
+    for loss in losses:
+        memory = remember(memory, torch.tensor([loss], dtype=torch.float64), decay)
+    assert min(losses) - 1e-9 <= memory.item() <= max(losses) + 1e-9
+
+
+def test_the_number_of_classes_comes_from_the_outputs() -> None:
+    method = methods.build("rapw", 2, 10)
+    begin(method, 1.0, 2.0)
+    assert method.rho == 0.5
+    assert method.weights.tolist() == [0.5, 0.5]
+    weigh(method, torch.tensor([1.0, 2.0]), classes=7)
+    assert method.classes == 7
+    begin(method, 1.0, 2.0)
+    assert method.rho != 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n": 0}, "at least 1, got 0"),
+        ({"decay": 1.0}, r"decay must lie in \[0, 1\), got 1.0"),
+        ({"decay": "x"}, "got 'x'"),
+        ({"lam": 0.0}, "lam must be positive"),
+        ({"lam": math.nan}, "lam must be positive"),
+        ({"classes": 1}, "at least 2, got 1"),
+    ],
+)
+def test_bad_knobs_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RAPW(**{"n": 3, **options})  # type: ignore[arg-type]
+
+
+def test_outputs_without_classes_are_refused() -> None:
+    method = RAPW(2)
+    batch = Batch(None, None, torch.arange(2))
+    with pytest.raises(ValueError, match=r"outputs of shape \(B, C\), got \(2,\); pass classes="):
+        method.weigh(Step(torch.nn.Identity(), batch, torch.zeros(2), torch.ones(2)))

@@ -1,0 +1,243 @@
+"""The audit: numbers worked by hand, real digits with and without flips, damaged arrays, and what it exports."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from torchcurriculum import Record
+from torchcurriculum.audit import Audit, audit, export
+from torchcurriculum.predictions import Predictions
+from torchcurriculum.record import RecordError
+
+
+def record_of(losses: list[Any], **arrays: Any) -> Record:
+    record = Record(len(losses[0]))
+    for row in losses:
+        record.append({}, losses=np.array(row, dtype=np.float64))
+    for name, values in arrays.items():
+        record.set_array(name, np.array(values))
+    return record
+
+
+def two_populations(n: int = 1000, wrong: int = 200, epochs: int = 8, seed: int = 0) -> Record:
+    """Learnt from the second epoch on, but for the first ``wrong`` rows, which are learnt by heart in the last two."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for epoch in range(epochs):
+        learnt = np.full(n, 2.3) if epoch == 0 else np.full(n, 0.3)
+        learnt[:wrong] = 2.3 if epoch == 0 else 4.0 if epoch < epochs - 2 else 0.3
+        rows.append(learnt * np.exp(draw.normal(0, 0.2, n)))
+    clean = draw.integers(0, 10, n)
+    labels = clean.copy()
+    labels[:wrong] = (clean[:wrong] + 1) % 10
+    return record_of(rows, labels=labels, clean=clean)
+
+
+# ---------------------------------------------------------------------- by hand
+
+
+def test_one_population_is_ranked_and_nothing_is_called_wrong() -> None:
+    """Probabilities of the labels in epoch 2: 2/3, 1/8, 1/4; the first epoch is left out; row 3 was never seen."""
+    log = math.log
+    record = record_of([[9.0, 0.1, 0.1, math.inf], [log(1.5), log(8), log(4), math.inf]])
+    found = audit(record)
+    assert found.order.tolist() == [1, 2, 0, 3]
+    assert found.score[:3] == pytest.approx([-log(2), log(7), log(3)], abs=1e-6)  # the odds against the label
+    assert found.score[3] == -math.inf
+    assert found.quality[:3] == pytest.approx([2 / 3, 1 / 8, 1 / 4], abs=1e-6)
+    assert math.isnan(found.quality[3])
+    assert (found.visible, found.rate, int(found.issue.sum())) == (False, 0.0, 0)
+    assert found.interval == (0.0, 1.0)
+    assert found.doubted == pytest.approx(2 / 3)  # two of three labels have a probability below one half
+    assert found.easy.tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert (found.precision(2), found.auroc(), found.average_precision(), found.false_alarms()) == (None,) * 4
+    assert "one population" in found.summary()
+
+
+def test_measures_by_hand() -> None:
+    record = record_of([[1.0, 4.0, 2.0, 0.5]], labels=[0, 1, 1, 0], clean=[0, 0, 1, 1])
+    found = audit(record)  # order 1 (wrong), 2 (right), 0 (right), 3 (wrong)
+    assert found.order.tolist() == [1, 2, 0, 3]
+    assert found.precision(1) == 1.0
+    assert found.precision(4) == 0.5
+    assert found.auroc() == 0.5  # of the four pairs, row 1 wins both and row 3 none
+    assert found.average_precision() == pytest.approx((1 / 1 + 2 / 4) / 2)
+    assert found.rows(1)[0] | {"score": 0, "quality": 0} == {
+        **{"row": 1, "score": 0, "quality": 0, "issue": False, "easy": 0.0},
+        **{"given": 1, "suggested": None, "wrong": True},
+    }
+
+
+def test_epochs_are_weighted_by_the_variance_of_probabilities_where_there_is_one_population() -> None:
+    """Epoch 2: p = 1 and 1/2, variance 1/16; epoch 3: p = 3/4 and 1/2, variance 1/64. Squares 16 to 1."""
+    log = math.log
+    record = record_of([[0.0, 0.0], [1e-4, log(2)], [log(4 / 3), log(2)]])
+    expected = (16 * 1e-4 + log(4 / 3)) / 17
+    mean = np.log1p(np.exp(audit(record).score[0]))  # -log of the quality
+    assert mean == pytest.approx(expected, rel=2e-3)  # the variance of the first is 1e-4 short
+
+
+def test_two_populations_are_found_counted_and_called() -> None:
+    found = audit(two_populations())
+    assert found.visible
+    assert found.rate == pytest.approx(0.2, abs=0.005)
+    assert found.interval[0] < 0.2 < found.interval[1] < 0.24
+    assert found.issue.sum() == 200
+    assert found.false_alarms() == 0
+    assert found.auroc() == 1.0
+    assert "About 20.0% of the labels are wrong" in found.summary()
+
+
+def test_a_single_epoch_of_two_populations_is_not_believed() -> None:
+    record = two_populations(epochs=2)
+    assert not audit(record).visible
+    assert not audit(two_populations(n=150, wrong=30)).visible  # and nor are so few rows
+
+
+def test_mean_probabilities_are_the_second_opinion() -> None:
+    """Two labels of the same loss: the network has a better one for the first, and none for the second."""
+    log = math.log
+    shares = [[0.4, 0.58, 0.02], [0.4, 0.3, 0.3], [0.9, 0.05, 0.05]]
+    record = record_of([[1.0] * 3, [log(2), log(2), log(1.2)]], labels=[0, 0, 0])
+    assert audit(record).order.tolist() == [0, 1, 2]
+    record.set_array("mean_probabilities", np.array(shares[1:2] + shares[0:1] + shares[2:], dtype=np.float16))
+    found = audit(record)
+    assert found.order.tolist() == [1, 0, 2]
+    assert found.score[1] == pytest.approx(log(0.59 / 0.41) / 2, abs=1e-3)  # the losses' odds are even
+
+
+def test_a_label_called_wrong_is_not_suggested_again() -> None:
+    record = two_populations()
+    labels = record.arrays["labels"]
+    shares = np.full((1000, 10), 0.02, dtype=np.float16)
+    shares[np.arange(1000), labels] = 0.5
+    shares[np.arange(1000), (labels + 3) % 10] = 0.34
+    record.set_array("mean_probabilities", shares)
+    record.set_array("predicted", labels)
+    found = audit(record)
+    assert found.suggested is not None
+    called = found.issue
+    assert called.any()
+    assert np.array_equal(found.suggested[called], (labels[called] + 3) % 10)
+    assert np.array_equal(found.suggested[~called], labels[~called])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("mean_probabilities", np.zeros((4, 1)), r"must be floats of shape \(4, C\)"),
+        ("mean_probabilities", np.zeros((4, 3), np.int64), "must be floats"),
+        ("mean_probabilities", np.full((4, 3), np.nan), "must be finite"),
+        ("mean_probabilities", np.zeros((4, 2)), "with a column for every label"),
+        ("labels", np.zeros((4, 2)), "one label for each of 4"),
+    ],
+)
+def test_damaged_arrays_are_named(name: str, values: np.ndarray, message: str) -> None:
+    record = record_of([[1.0] * 4, [1.0, 2.0, 3.0, 4.0]], labels=[0, 1, 2, 0])
+    record.set_array(name, values)
+    with pytest.raises(RecordError, match=message):
+        audit(record)
+
+
+def test_nothing_to_rank_by() -> None:
+    with pytest.raises(RecordError, match="no 'losses' for each sample"):
+        audit(Record(3))
+    with pytest.raises(RecordError, match="no finite losses"):
+        audit(record_of([[math.inf, math.nan]]))
+
+
+# ---------------------------------------------------------------------- predictions over a run
+
+
+def test_epochs_with_two_populations_are_the_ones_that_count() -> None:
+    labels = torch.zeros(400, dtype=torch.int64)
+    predictions = Predictions(labels, classes=2)
+
+    def logits(wrong: float, right: float) -> torch.Tensor:
+        margin = torch.full((400,), right)
+        margin[:100] = wrong
+        margin += 0.3 * torch.randn(400, generator=torch.Generator().manual_seed(0))
+        return torch.stack([margin, torch.zeros(400)], dim=1)
+
+    predictions.note(logits(0.1, 0.2), best=True)
+    assert predictions.arrays()["mean_probabilities"][0, 0] > 0.4
+    for _ in range(2):
+        predictions.note(logits(-3.0, 2.0))  # seen twice: from now on only such epochs count
+    predictions.note(logits(5.0, 5.0))  # learnt by heart
+    arrays = predictions.arrays()
+    assert arrays["mean_probabilities"].dtype == arrays["probabilities"].dtype == np.float16
+    assert arrays["mean_probabilities"][:100, 0].max() < 0.2
+    assert arrays["predicted"][:100].all()
+    assert not arrays["predicted"][100:].any()
+    other = Predictions(labels, classes=2)
+    other.load_state_dict(predictions.state_dict())
+    assert np.array_equal(other.arrays()["mean_probabilities"], arrays["mean_probabilities"])
+
+
+def test_predictions_of_another_shape_are_refused() -> None:
+    predictions = Predictions(torch.tensor([0, 1]), classes=3)
+    assert predictions.arrays() == {}
+    with pytest.raises(ValueError, match=r"must be of shape \(2, 3\), got \(2, 2\)"):
+        predictions.note(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"lie in range\(3\)"):
+        Predictions(torch.tensor([0, 3]), classes=3)
+
+
+# ---------------------------------------------------------------------- exports
+
+
+@pytest.fixture
+def found() -> Audit:
+    record = two_populations()
+    record.set_array("predicted", record.arrays["clean"])
+    return audit(record)
+
+
+def test_a_table_that_users_of_cleanlab_know(found: Audit, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(export(found, tmp_path / "new" / "a.csv").read_text().splitlines()))
+    assert {"is_label_issue", "label_quality", "given_label", "predicted_label", "row"} <= set(rows[0])
+    assert len(rows) == 1000
+    assert [row["is_label_issue"] for row in rows].count("True") == 200
+    assert [row["row"] for row in rows[:3]] == [str(row) for row in found.order[:3]]
+    same = json.loads(export(found, tmp_path / "a.json", "json", top=3).read_text())
+    assert [row["label_quality"] for row in same] == pytest.approx([float(row["label_quality"]) for row in rows[:3]])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "new"]
+
+
+def test_tasks_for_label_studio(found: Audit, tmp_path: Path) -> None:
+    names, texts = [f"class {number}" for number in range(10)], [f"text {row}" for row in range(1000)]
+    path = export(found, tmp_path / "tasks.json", "label-studio", top=2, names=names, texts=texts)
+    task = json.loads(path.read_text())[0]
+    row = int(found.order[0])
+    assert found.given is not None
+    assert found.suggested is not None
+    assert task["data"]["text"] == f"text {row}"
+    assert task["data"]["given_label"] == f"class {found.given[row]}"
+    (prediction,) = task["predictions"]
+    (result,) = prediction["result"]
+    assert result["type"] == "choices"
+    assert {"from_name", "to_name"} <= set(result)
+    assert result["value"] == {"choices": [f"class {found.suggested[row]}"]}
+    assert 0.5 < prediction["score"] <= 1
+
+
+def test_exports_are_safe_and_named(found: Audit, tmp_path: Path) -> None:
+    names = ["=HYPERLINK(1)"] * 10
+    text = export(found, tmp_path / "a.csv", top=1, names=names).read_text()
+    assert ",'=HYPERLINK(1)," in text
+    with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, label-studio"):
+        export(found, tmp_path / "a.xml", "xml")
+
+
+def test_rows_that_nobody_knows_about_are_exported_without_a_number(tmp_path: Path) -> None:
+    found = audit(record_of([[1.0, math.inf]]))
+    rows = json.loads(export(found, tmp_path / "a.json", "json").read_text())
+    assert [row["label_quality"] for row in rows] == [pytest.approx(math.exp(-1), abs=1e-6), None]

@@ -1,0 +1,93 @@
+"""What a run shows while it goes: everything on a terminal, little in a log, and the time that is left."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from torchcurriculum.recipes.progress import Progress, describe, duration
+
+
+class Clock:
+    """Seconds that go on by a step with every look."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = -step, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def row(epoch: int, **values: Any) -> dict[str, Any]:
+    known = {"phase": "later", "rho": 0.25, "alpha": 0.0549, "eprop": 0.8, "ess": 0.9, "valid_acc": 0.75}
+    return {"epoch": epoch} | known | values
+
+
+def lines_of(runs: int, epochs: int, seconds: float) -> list[str]:
+    lines: list[str] = []
+    with Progress(runs, epochs, lines.append, Clock(seconds)) as progress:
+        for run in range(runs):
+            progress.begin(run)
+            for epoch in range(1, epochs + 1):
+                progress.watch("apw-e", run, row(epoch))
+    return lines
+
+
+def test_a_line_holds_what_there_is_to_know() -> None:
+    assert describe(row(1)) == "later  rho  0.250  alpha +0.0549  E-Prop  80.0%  ESS  90%  valid  75.0%"
+    assert describe({}) == "    -  rho -  alpha -  E-Prop -  ESS -  valid -"
+
+
+def test_a_log_gets_one_line_for_each_short_run() -> None:
+    lines = lines_of(runs=3, epochs=40, seconds=0.5)
+    assert [line.split()[:5] for line in lines] == [["apw-e", "seed", str(run), "epoch", "40/40"] for run in range(3)]
+    assert [line.rsplit("  ", 1)[1] for line in lines] == ["40 s left", "20 s left", "0 s left"]
+
+
+def test_a_log_of_a_long_run_says_now_and_then_that_it_lives() -> None:
+    lines = lines_of(runs=1, epochs=50, seconds=30.0)  # 25 minutes: every 75 seconds is enough
+    assert len(lines) == 17  # every third epoch, and the last
+    assert "epoch   3/50" in lines[0]
+    assert lines[0].endswith("23 min 30 s left")
+    assert len(lines_of(runs=1, epochs=1000, seconds=30.0)) == 20
+
+
+def test_nothing_but_text_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert Progress(1, 1)._live is None
+    assert all(line.isprintable() for line in lines_of(1, 2, 1.0))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich", reason="the live line needs rich")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "160")
+    lines: list[str] = []
+    with Progress(1, 2, lines.append) as progress:
+        for epoch in (1, 2):
+            progress.watch("apw-e", 0, row(epoch))
+    shown = screen.getvalue()
+    assert lines == []
+    for words in ("later", "rho  0.250", "alpha +0.0549", "E-Prop  80.0%", "ESS  90%", "epoch   2/2"):
+        assert words in shown
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert Progress(1, 1)._live is None
+
+
+def test_durations() -> None:
+    assert [duration(value) for value in (0, 59.6, 3600, -3)] == ["0 s", "1 min 00 s", "1 h 00 min", "0 s"]

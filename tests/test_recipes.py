@@ -1,0 +1,329 @@
+"""The paper's tables as recipes: each is complete, runs on tiny files of the official form, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchcurriculum import Record, methods
+from torchcurriculum.cli import main
+from torchcurriculum.recipes import RECIPES, TABLES, Recipe
+from torchcurriculum.recipes.compare import format_markdown, format_published, table_of
+from torchcurriculum.recipes.published import ABLATION, CURBENCH, CURML, PAPER, SOURCES, published
+from torchcurriculum.recipes.sources import (
+    LOADERS,
+    MODELS,
+    Problem,
+    load_data,
+    make_model,
+    make_optimizer,
+    make_schedule,
+)
+from torchcurriculum.recipes.trainer import base_name
+
+from . import official
+from .test_models import tiny_encoder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+def run(*arguments: str | Path) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+# ---------------------------------------------------------------------- what a recipe says
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_complete_and_can_be_written_as_json(name: str) -> None:
+    recipe = RECIPES[name]()
+    assert recipe.name == name
+    assert recipe.data in LOADERS
+    assert recipe.methods[0] == "vanilla"
+    for method in recipe.methods:
+        methods.entry(base_name(method))
+        assert "@" not in method or method in recipe.options
+    assert json.loads(json.dumps(recipe.as_dict()))["methods"] == list(recipe.methods)
+
+
+def test_every_table_of_the_paper_is_there() -> None:
+    wanted = {"cifar", "q-sensitivity", "nlp-graph", "loss-reweighting", "mixup-ablation", "webvision"}
+    assert wanted <= {*RECIPES, *TABLES}
+    assert len(TABLES["loss-reweighting"]()) == len(TABLES["mixup-ablation"]()) == 12
+    for table in TABLES.values():
+        assert all(recipe.name in RECIPES for recipe in table())
+
+
+def test_recipes_follow_the_papers_appendix() -> None:
+    nci1, rte, webvision = (RECIPES[name]() for name in ("nci1-n40", "rte", "webvision"))
+    assert (nci1.optimizer, nci1.lr, nci1.schedule, nci1.epochs, nci1.noise_rate) == (
+        "adam",
+        0.01,
+        "constant",
+        200,
+        0.4,
+    )
+    assert (rte.optimizer, rte.lr, rte.schedule, rte.epochs, rte.clip, rte.one_set) == (
+        ("adamw", 2e-5, "constant", 3, 5.0, True)
+    )
+    assert (webvision.lr, webvision.schedule, webvision.epochs, webvision.one_set) == (0.02, "step", 100, True)
+    cell = RECIPES["cifar10n-resnet18"]()
+    assert (cell.lr, cell.epochs, cell.noise, cell.noise_rate, cell.one_set) == (0.01, 50, "inherent", 0.4021, False)
+
+
+def test_learning_rates_by_epoch() -> None:
+    def rates(recipe: Recipe) -> list[float]:
+        optimizer = make_optimizer(recipe, torch.nn.Linear(1, 1))
+        schedule = make_schedule(recipe, optimizer)
+        found = []
+        for _ in range(recipe.epochs):
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            schedule.step()
+        return found
+
+    steps = rates(RECIPES["webvision"]().with_(epochs=6))
+    assert steps == pytest.approx([0.02] * 3 + [0.002] * 3)
+    assert rates(RECIPES["nci1"]().with_(epochs=4)) == [0.01] * 4
+    cosine = rates(RECIPES["cifar10"]().with_(epochs=4))
+    assert cosine == pytest.approx([0.1, 0.0854, 0.05, 0.0146], abs=1e-4)
+
+
+def test_gradients_are_clipped_inside_the_step() -> None:
+    recipe = RECIPES["rte"]().with_(optimizer="sgd", lr=1.0, momentum=0.0, weight_decay=0.0, clip=5.0)
+    model = torch.nn.Linear(2, 1, bias=False)
+    before = model.weight.detach().clone()
+    optimizer = make_optimizer(recipe, model)
+    model.weight.grad = torch.tensor([[30.0, 40.0]])  # norm 50
+    optimizer.step()
+    assert torch.allclose(before - model.weight.detach(), torch.tensor([[3.0, 4.0]]), atol=1e-4)
+
+
+# ---------------------------------------------------------------------- runs on tiny official files
+
+
+def test_nci1_with_default_and_estimated_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official.nci1(tmp_path / "data" / "NCI1" / "raw")
+    out = tmp_path / "runs"
+    asked = ["run", "nci1-n40", "--seeds", "0", "1", "--epochs", "3", "--data", tmp_path / "data", "--out", out]
+    assert run(*asked) == 0
+    vanilla, default, estimated = (Record.load(out / name / "seed-0") for name in ("vanilla", "apw-e", "apw-e@pd"))
+    assert default.epochs[0]["threshold"] == pytest.approx(math.log(2) - math.log(0.6))
+    assert estimated.epochs[0]["threshold"] == pytest.approx(vanilla.meta["pd_threshold"])
+    assert vanilla.meta["pd_epoch"] in (2, 3)
+    assert vanilla.n == 32
+    assert np.array_equal(vanilla.arrays["labels"], estimated.arrays["labels"])
+    assert (vanilla.arrays["labels"] != vanilla.arrays["clean"]).any()
+    printed = capsys.readouterr().out
+    assert "beside published figures" in printed
+    assert "58.03" in printed
+    assert "55.23 ± 3.21" in printed
+
+
+def test_estimated_thresholds_need_the_vanilla_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official.nci1(tmp_path / "data")
+    asked = ["run", "nci1", "--seeds", "0", "--epochs", "2", "--data", tmp_path / "data", "--out", tmp_path / "runs"]
+    assert run(*asked, "--method", "apw-e@pd") == 2
+    assert "takes its threshold from the vanilla run with the same seed" in capsys.readouterr().err
+
+
+def test_dropout_is_a_function_of_the_seed(tmp_path: Path) -> None:
+    official.nci1(tmp_path / "data")
+    before = torch.get_rng_state()
+    for name in ("one", "two"):
+        asked = ["run", "nci1", "--method", "vanilla", "--seeds", "0", "--epochs", "2", "--data", tmp_path / "data"]
+        assert run(*asked, "--out", tmp_path / name) == 0
+        torch.rand(7)  # somebody else draws
+    torch.set_rng_state(before)
+    one, two = (Record.load(tmp_path / name / "vanilla" / "seed-0") for name in ("one", "two"))
+    assert np.array_equal(one.history("losses"), two.history("losses"))
+
+
+def test_rte_selects_and_reports_on_one_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    tiny_encoder(encoder)
+    official.rte(tmp_path / "data")
+    out = tmp_path / "runs"
+    asked = ["run", "rte-n40", "--seeds", "0", "--epochs", "2", "--model", encoder, "--data", tmp_path / "data"]
+    assert run(*asked, "--out", out) == 0
+    last = Record.load(out / "apw-e" / "seed-0").epochs[-1]
+    assert last["valid_acc"] == last["test_acc"]
+    capsys.readouterr()
+    assert run("compare", out, "--md", tmp_path / "table.md") == 0
+    words = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "The validation set selects the epoch and reports" in words
+    assert "| `apw-e` | T-ACC |" in words
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network called ``small`` that takes images of any size."""
+
+    def make(problem: Problem) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, problem.classes)
+        )
+
+    monkeypatch.setitem(MODELS, "small", make)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("name", ["image-folder", "csv"])
+def test_data_of_your_own(name: str, tmp_path: Path) -> None:
+    data = official.image_folder(tmp_path / "x") if name == "image-folder" else official.csv_file(tmp_path / "x.csv")
+    asked = ["run", name, "--seeds", "0", "--epochs", "2", "--data", data, "--out", tmp_path / "runs"]
+    asked += ["--model", "small"] if name == "image-folder" else []
+    assert run(*asked, "--method", "vanilla", "--method", "apw-e") == 0
+    record = Record.load(tmp_path / "runs" / "apw-e" / "seed-0")
+    assert "clean" not in record.arrays
+    assert len(record.epochs) == 2
+
+
+@pytest.mark.usefixtures("_small")
+def test_mini_webvision_runs_without_true_labels(tmp_path: Path) -> None:
+    official.webvision(tmp_path / "data")
+    asked = ["run", "mini-webvision-resnet18", "--model", "small", "--seeds", "0", "--epochs", "1"]
+    asked += ["--method", "vanilla", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "runs")]
+    assert run(*asked) == 0
+    record = Record.load(tmp_path / "runs" / "vanilla" / "seed-0")
+    assert sorted(record.arrays["labels"].tolist()) == [0] * 4 + [49] * 4
+    assert "clean" not in record.arrays
+
+
+def test_human_labels_stand_in_the_training_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    official.cifar100n(tmp_path, monkeypatch)
+    recipe = RECIPES["cifar100n-resnet18"]()
+    problem = load_data(recipe, 0, tmp_path)
+    assert problem.clean is not None
+    wrong = (problem.sets["train"].y != problem.clean).float().mean()
+    assert 0.3 < wrong < 0.5  # not flipped a second time
+    assert problem.sets["test"].y.tolist() == list(range(100))
+    model = make_model(recipe, problem)
+    assert model(problem.sets["test"].batch(torch.arange(2))[0]).shape == (2, 100)
+    content = torch.load(tmp_path / "CIFAR-100_human.pt", weights_only=False)
+    content["clean_label"] = content["clean_label"][::-1].copy()
+    torch.save(content, tmp_path / "CIFAR-100_human.pt")
+    with pytest.raises(ValueError, match="is of other images: its clean_label differs"):
+        load_data(recipe, 0, tmp_path)
+
+
+def test_q_variants_change_q_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    official.cifar100(tmp_path / "data", monkeypatch)
+    out = tmp_path / "runs"
+    asked = ["run", "q-sensitivity", "--seeds", "0", "--epochs", "4", "--data", tmp_path / "data", "--out", out]
+    assert run(*asked, "--method", "apw-e@0.5K", "--method", "apw-e@4K") == 0
+    half, four = (Record.load(out / name / "seed-0") for name in ("apw-e@0.5K", "apw-e@4K"))
+    assert (half.meta["q"], four.meta["q"]) == (2, 16)
+    assert half.epochs[0]["threshold"] == four.epochs[0]["threshold"]
+
+
+def test_a_table_is_run_recipe_by_recipe_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    official.nci1(tmp_path / "data")
+    monkeypatch.setitem(TABLES, "graphs", lambda: (RECIPES["nci1"](), RECIPES["nci1-n40"]()))
+    asked = ["run", "graphs", "--method", "vanilla", "--seeds", "0", "--epochs", "1", "--data", tmp_path / "data"]
+    assert run(*asked, "--model", "gcn", "--out", tmp_path / "runs") == 2
+    assert "a table has networks of its own" in capsys.readouterr().err
+    assert run(*asked, "--out", tmp_path / "runs") == 0
+    capsys.readouterr()
+    assert run("compare", tmp_path / "runs", "--json", tmp_path / "table.json") == 0
+    printed = capsys.readouterr().out
+    assert printed.index("nci1\n") < printed.index("nci1-n40\n")
+    table = json.loads((tmp_path / "table.json").read_text())["table"]
+    assert {row["recipe"] for row in table} == {"nci1", "nci1-n40"}
+    assert {row["metric"] for row in table} == {"T-ACC", "E-Prop†", "E-Prop", "ECE"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nlp-grap"], "there is no recipe called 'nlp-grap'; did you mean 'nlp-graph'"),
+        (["run", "nci1"], "the recipe 'nci1' needs --data DIR"),
+        (["run", "nci1", "--data", "nowhere"], "NCI1_graph_indicator.txt is missing; get it from https://"),
+        (["run", "nci1", "--method", "apw-e@dp"], "has no variant called 'apw-e@dp'; it has apw-e@pd"),
+        (["run", "digits", "--method", "apw-e@pd"], "has no variant called 'apw-e@pd'; it has no variants"),
+        (["run", "digits", "--method", "apx-e@pd"], "there is no method called 'apx-e'; did you mean 'apw-e'"),
+        (["run", "digits", "--model", "digit-cnn"], "no network called 'digit-cnn'; did you mean 'digits-cnn'"),
+        (["run", "digits", "--weights", "nowhere.pth"], "nowhere.pth is missing"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_claim_without_a_run_can_be_corrected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official.nci1(tmp_path / "data")
+    asked = ["run", "nci1", "--method", "vanilla", "--seeds", "0", "--data", tmp_path / "data", "--out", tmp_path / "r"]
+    assert run(*asked, "--epochs", "1", "--model", "gnc") == 2
+    assert run(*asked, "--epochs", "1") == 0
+    assert run(*asked, "--epochs", "2") == 2
+    assert "with other settings: epochs 1 there and 2 here" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- published figures
+
+
+def test_published_figures_are_of_recipes_and_methods_that_exist() -> None:
+    assert set(PAPER) <= set(RECIPES)
+    for recipe, figures in PAPER.items():
+        assert set(figures) <= set(RECIPES[recipe]().methods), recipe
+    for name in (*CURBENCH, *CURML):
+        methods.entry(name)
+    for recipe in PAPER:
+        for method in RECIPES[recipe]().methods:
+            assert all(figure.source in SOURCES for figure in published(recipe, method))
+    found = {(figure.metric, figure.value) for figure in published("cifar10n-resnet18", "m-apw-e")}
+    assert found == {("T-ACC", 82.36), ("E-Prop†", 60.73)}
+    assert len(ABLATION) == 12
+    assert published("digits", "vanilla") == []
+
+
+def record(recipe: str, method: str, seed: int, accuracy: float) -> Record:
+    one = Record(2, {"method": method, "seed": seed, "recipe": {"name": recipe, "summary": "x", "one_set": False}})
+    one.append({"epoch": 1, "valid_acc": 0.5, "test_acc": accuracy, "test_eprop": 0.4, "test_ece": 0.1})
+    return one
+
+
+def test_ours_stand_beside_theirs_and_pairs_are_of_one_seed() -> None:
+    vanilla = [record("nci1", "vanilla", seed, 0.5 + seed / 100) for seed in (0, 1, 2)]
+    runs = {"vanilla": vanilla, "apw-e": [record("nci1", "apw-e", seed, 0.6 + seed / 100) for seed in (2, 1)]}
+    rows = table_of(runs)
+    row = next(row for row in rows if row.method == "apw-e" and row.metric == "T-ACC")
+    assert row.pairs == 2
+    assert row.difference == pytest.approx(0.1)  # seed 2 with seed 2, seed 1 with seed 1
+    assert row.low == pytest.approx(0.1)
+    text = format_published("nci1", rows)
+    assert "71.70" in text
+    assert "69.59 ± 1.23" in text
+    assert "CurBench: Zhou et al." in text
+    assert format_published("digits", rows) == ""
+    words = format_markdown("nci1", runs, rows)
+    assert "| `apw-e` | 2 | 61.50 ± 0.71 | +10.00 [+10.00, +10.00] |" in words
+    assert "selects the epoch" not in words
+
+
+def test_every_model_name_of_a_recipe_is_known() -> None:
+    from torchcurriculum.models.named import NAMES
+
+    for make in RECIPES.values():
+        recipe = make()
+        assert recipe.model in MODELS or recipe.model in NAMES or recipe.model == "minilm"

@@ -109,6 +109,7 @@ def main() -> None:
     settings = CUDA if options.device == "cuda" else CPU
     settings = tuple(settings[place] for place in options.setting or range(len(settings)))
     command = f"python benchmarks/overhead.py --device {options.device} --repeats {options.repeats}"
+    command += f" --setting {' '.join(map(str, options.setting))}" if options.setting else ""
     head = where(command)
 
     def each(rows: list[dict[str, Any]]) -> None:
@@ -119,7 +120,8 @@ def main() -> None:
     rows = sweep(settings, LOOPS, options.repeats, options.seconds, each)
     if options.out:
         words = f"{head['accelerator'] or head['cpu']}, torch {head['torch']}, commit {head['commit']}"
-        page = f"# What a curriculum costs\n\n```\n{command}\n```\n\n{words}. {' '.join(str(__doc__).split()[:24])}\n"
+        notes = "Both loops " + " ".join(str(__doc__).partition("Both loops")[2].split())
+        page = f"# What a curriculum costs\n\n```\n{command}\n```\n\n{words}. {notes}\n"
         options.out.with_suffix(".md").write_text(f"{page}\n{table(rows)}\n")
 
 

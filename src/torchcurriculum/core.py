@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
@@ -101,9 +102,9 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     """
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
-    finite = losses.isfinite()
-    if bool(finite.all()):
+    if _all_finite(losses):
         return losses, None
+    finite = losses.isfinite()
     bad = (~finite).nonzero().flatten().cpu()
     rows = bad if index is None else index.cpu()[bad]
     message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
@@ -113,6 +114,14 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     if strategy == "warn":
         warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
     return torch.where(finite, losses, NAN_LOSS), finite
+
+
+def _all_finite(losses: Tensor) -> bool:
+    """One read and nothing written: both ends are finite, and a NaN would be at both."""
+    if not losses.numel():
+        return True
+    low, high = torch.aminmax(losses.detach())
+    return math.isfinite(float(low)) and math.isfinite(float(high))
 
 
 def check_index(index: Tensor, n: int, size: int) -> None:
@@ -337,6 +346,9 @@ class Step:
 
     def uniform(self) -> Tensor:
         """(B,) equal weights that sum to one over the global batch: the average loss."""
+        if ranks() == 1:
+            size = len(self.losses)
+            return torch.full((size,), 1 / max(size, 1), dtype=torch.float64, device=self.losses.device)
         return normalise(torch.zeros(len(self.losses), dtype=torch.float64, device=self.losses.device))[0]
 
     def reduce(self, weights: Tensor) -> Tensor:
@@ -355,7 +367,7 @@ class Step:
             raise ValueError(
                 f"there must be one weight for each of {len(self.losses)} losses, got {tuple(weights.shape)}"
             )
-        if weights.device.type != "cpu" or torch.compiler.is_compiling() or bool(weights.isfinite().all()):
+        if weights.device.type != "cpu" or torch.compiler.is_compiling() or _all_finite(weights):
             return
         rows = self.index[(~weights.isfinite()).to(self.index.device)]
         raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are NaN or infinite")

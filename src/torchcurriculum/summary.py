@@ -50,9 +50,10 @@ def of_weights(weights: Tensor) -> dict[str, Any]:
         >>> of_weights(torch.tensor([0.5, 0.5, 0.0, 0.0]))["ess"]
         0.5
     """
-    few = _few(weights * len(weights))
+    few = _few(weights) * len(weights)
     quantiles = few.sort().values[_places(len(few)).to(few.device)].tolist()
-    ess = float(1 / (weights.double().square().sum() * len(weights)))
+    exact = weights.double()
+    ess = float(1 / (torch.dot(exact, exact) * len(weights)))
     return {"ess": ess, "weight_quantiles": quantiles}
 
 

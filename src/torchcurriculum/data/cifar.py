@@ -149,9 +149,8 @@ class Images(Arrays):
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """The rows of ``index`` as floats, augmented when there is a generator to do it with."""
         x, y = super().batch(index, generator)
-        # On an accelerator convolutions want the channels last.
-        layout = torch.preserve_format if x.device.type == "cpu" else torch.channels_last
-        return (x.to(torch.float32, memory_format=layout) - self._mean) / self._std, y
+        # Convolutions and pooling want the channels last: a pass over images as they lie takes twice as long on a CPU.
+        return (x.to(torch.float32, memory_format=torch.channels_last) - self._mean) / self._std, y
 
     def _augment(self, x: Tensor, generator: torch.Generator) -> Tensor:
         size, height, width = len(x), *x.shape[2:]

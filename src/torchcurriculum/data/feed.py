@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
@@ -112,6 +113,7 @@ class _Reader(Dataset[Any]):
 
     def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None) -> None:
         self.data, self.collate = data, collate or default_collate
+        self._bits = np.random.MT19937(0)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -119,10 +121,7 @@ class _Reader(Dataset[Any]):
     def __getitems__(self, numbers: list[int]) -> Any:
         """The collated batch of a seed and the rows that follow it."""
         seed, *rows = numbers
-        with untouched_generators():
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            torch.default_generator.manual_seed(seed)
+        with _seeded_generators(seed, self._bits):
             at_once = getattr(self.data, "__getitems__", None)
             return self.collate(at_once(rows) if at_once else [self.data[row] for row in rows])
 
@@ -134,6 +133,26 @@ def _hands_out_batches(data: Any) -> bool:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+@contextmanager
+def _seeded_generators(seed: int, bits: np.random.MT19937) -> Iterator[None]:
+    """Inside, the global generators start from ``seed``; afterwards they are as found.
+
+    NumPy's is lent the source ``bits`` for the time: taking its state and giving it back would cost more than
+    everything else here.
+    """
+    python, source, cpu = random.getstate(), get_bit_generator(), torch.get_rng_state()
+    try:
+        set_bit_generator(bits)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        yield
+    finally:
+        set_bit_generator(source)
+        random.setstate(python)
+        torch.set_rng_state(cpu)
 
 
 @contextmanager

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-__all__ = ["RHO_CLIP", "difficulty", "easiness", "log_reweight", "reweight", "weight_change"]
+__all__ = [
+    "RHO_CLIP",
+    "difficulty",
+    "easiness",
+    "joined",
+    "log_reweight",
+    "masses",
+    "reweight",
+    "shift_",
+    "weight_change",
+]
 
 RHO_CLIP = 1e-4
 
@@ -103,3 +114,55 @@ def reweight(weights: Tensor, alpha: Tensor | float, easiness: Tensor) -> Tensor
         tensor([0.2000, 0.8000])
     """
     return log_reweight(weights.double().log(), alpha, easiness)[0].exp().to(weights.dtype)
+
+
+def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
+    """The weight on all easy and on all hard rows, and how many rows are easy: what Eqs. 2-4 need of N rows.
+
+    Reads every row once, a chunk at a time, so that nothing of the size N is made.
+
+    Args:
+        log_weights: (N,) log-weights, of any normalisation.
+        easy: (N,) bool, whether beta_k is +1.
+
+    Returns:
+        (4,) in the type of ``log_weights``: the largest log-weight, the two weights as multiples of that row's, and
+        the count.
+
+    Example:
+        >>> masses(torch.tensor([0.5, 0.25, 0.25]).log(), torch.tensor([True, False, False]))[1:]
+        tensor([1., 1., 1.])
+    """
+    parts = []
+    for weights, flags in _chunks(log_weights, easy):
+        top = weights.max().clamp_min(torch.finfo(weights.dtype).min)
+        raw, mask = (weights - top).exp_(), flags.to(weights.dtype)
+        light = torch.dot(raw, mask)
+        count = mask.sum()
+        heavy = torch.dot(raw, mask.neg_().add_(1))
+        parts.append(torch.stack([top, light, heavy, count]))
+    return joined(torch.stack(parts))
+
+
+def joined(parts: Tensor) -> Tensor:
+    """``masses`` from those of chunks: (C, 4) of each chunk's largest log-weight, its two sums and its count."""
+    top = parts[:, 0].max()
+    sums = (parts[:, 1:3] * (parts[:, :1] - top).exp()).sum(0)
+    return torch.cat([top[None], sums, parts[:, 3:].sum(0)])
+
+
+def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor) -> Tensor:
+    """Adds one number to the log-weights of easy rows and another to those of hard rows, in place (Eq. 4).
+
+    Example:
+        >>> shift_(torch.zeros(2), torch.tensor([True, False]), torch.tensor(1.0), torch.tensor(-1.0))
+        tensor([ 1., -1.])
+    """
+    for weights, flags in _chunks(log_weights, easy):
+        weights.add_(torch.where(flags, for_easy, for_hard))
+    return log_weights
+
+
+def _chunks(log_weights: Tensor, easy: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    size = 1 << 16 if log_weights.device.type == "cpu" else 1 << 24
+    return zip(log_weights.split(size), easy.split(size), strict=True)

@@ -7,6 +7,12 @@ from torch import Tensor
 
 __all__ = ["draw"]
 
+FEW = 1 << 15  # rows for which looking at every one costs nothing
+LOOKED_AT = 1 << 12  # rows from which the deadline is estimated
+MARGIN = 6.0  # standard deviations by which the deadline is set too late
+CHUNKS = {"cpu": 1 << 16}  # rows at a time: what a core's cache holds,
+CHUNK = 1 << 25  # or what keeps an accelerator busy
+
 
 def draw(log_weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """``size`` different rows, drawn one after another with probabilities proportional to the remaining weights.
@@ -14,6 +20,10 @@ def draw(log_weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
     Row n finishes an exponential race at time E_n / w_n; the first ``size`` to finish are the sample (Efraimidis and
     Spirakis, 2006). Unlike ``torch.multinomial`` this has no limit of 2^24 rows, works on logarithms, and never
     returns a row of zero weight while others are left.
+
+    Of many rows only those are timed that finish before a deadline, which is estimated from a few thousand weights and
+    a little late; nothing is sorted. Should it have been too early, the same race is run again with all rows timed, so
+    the estimate decides the cost and never the sample.
 
     Args:
         log_weights: (N,) log-weights, of any normalisation; -inf is never drawn.
@@ -27,6 +37,65 @@ def draw(log_weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
         >>> draw(torch.tensor([0.0, -torch.inf, 0.0]), 2, torch.Generator().manual_seed(0))
         tensor([0, 2])
     """
-    clock = torch.empty_like(log_weights).exponential_(generator=generator)
-    # log(E / w) orders as E / w does; the smallest times win.
-    return torch.topk(clock.log_() - log_weights, size, largest=False, sorted=False).indices.sort().values
+    n = len(log_weights)
+    if n > FEW and size <= n // 4:
+        looked_at = torch.randint(n, (LOOKED_AT,), generator=generator, device=log_weights.device)
+        deadline = _deadline(log_weights[looked_at].double().cpu(), size / n, n)
+        state = generator.get_state()
+        rows, times = _race(log_weights, generator, deadline)
+        if len(rows) >= size:
+            return _first(rows, times, size)
+        generator.set_state(state)
+    return _first(*_race(log_weights, generator, None), size)
+
+
+def _deadline(log_weights: Tensor, share: float, n: int) -> float:
+    """The logarithm of a time by which a little more than ``share`` of n rows like these have finished."""
+
+    def finished(log_time: float) -> Tensor:
+        return -torch.expm1(-torch.exp(log_weights + log_time))
+
+    def time_of(target: float) -> float:
+        finite = log_weights[log_weights.isfinite()]
+        if not len(finite):
+            return torch.inf
+        low, high = -float(finite.max()) - 50, -float(finite.min()) + 50
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if float(finished(middle).mean()) < target else (low, middle)
+        return high
+
+    spread = float(finished(time_of(share)).var()) / len(log_weights) + share / n
+    return time_of(share + MARGIN * spread**0.5)
+
+
+def _race(log_weights: Tensor, generator: torch.Generator, deadline: float | None) -> tuple[Tensor, Tensor]:
+    """The rows that finish before the deadline (None: all rows), and the logarithms of their times."""
+    chunk = CHUNKS.get(log_weights.device.type, CHUNK)
+    found: list[tuple[Tensor, Tensor]] = []
+    luck = torch.empty(min(chunk, len(log_weights)), dtype=torch.float64, device=log_weights.device)
+    for start in range(0, len(log_weights), chunk):
+        part = log_weights[start : start + chunk].double()
+        mine = luck[: len(part)].uniform_(generator=generator)
+        if deadline is None:
+            rows, times = torch.arange(len(part), device=part.device), _times(mine, part)
+        else:
+            # As 1 - exp(-t) <= t, whoever is in time is among these.
+            rows = (mine < (part + deadline).exp_()).nonzero().flatten()
+            times = _times(mine[rows], part[rows])
+            in_time = times < deadline
+            rows, times = rows[in_time], times[in_time]
+        found.append((rows + start, times))
+    return torch.cat([rows for rows, _ in found]), torch.cat([times for _, times in found])
+
+
+def _times(luck: Tensor, log_weights: Tensor) -> Tensor:
+    return (-torch.log1p(-luck)).log_() - log_weights
+
+
+def _first(rows: Tensor, times: Tensor, size: int) -> Tensor:
+    """The ``size`` rows of the smallest times, in their order."""
+    late = len(rows) - size
+    stays = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    stays[torch.topk(times, late, sorted=False).indices] = False
+    return rows[stays]

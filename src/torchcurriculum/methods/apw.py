@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..core import FLOATS, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
-from ..functional.apw import RHO_CLIP, easiness, log_reweight, weight_change
+from ..functional.apw import RHO_CLIP, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
 
@@ -92,7 +93,8 @@ class APW(Method):
     @property
     def weights(self) -> Tensor:
         """(N,) float64 weights that sum to one."""
-        return torch.softmax(self.log_weights, 0)
+        # Not softmax, which on an accelerator takes all rows for one and gives them to a single block of threads.
+        return (self.log_weights - torch.logsumexp(self.log_weights, 0)).exp_()
 
     def advance(self, losses: Tensor) -> None:
         """Begins an epoch: rho_k and alpha_k from all losses, and for E and EI the new weights (Eqs. 1-4).
@@ -179,35 +181,49 @@ class APW(Method):
         return self.threshold
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
+        """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
         self.sync()
-        log_weights = self.log_weights - torch.logsumexp(self.log_weights, 0)
-        hard_weight = (log_weights.exp() * ~easy).sum()
-        self.eprop.copy_(easy.double().mean())
-        self.rho.copy_(hard_weight.clamp(RHO_CLIP, 1 - RHO_CLIP))
+        top, light, heavy, count = kernels.masses(self.log_weights, easy)
+        whole = light + heavy
+        self.eprop.copy_(count / self.n)
+        self.rho.copy_((heavy / whole).clamp(RHO_CLIP, 1 - RHO_CLIP))
         self.alpha.copy_(weight_change(self.rho, self.q, self.tau))
-        beta = easy.to(log_weights.dtype).mul_(2).sub_(1)
-        updated, log_z = log_reweight(log_weights, self.alpha, beta)
-        self.z.copy_(log_z.exp())
-        self.log_weights.copy_(log_weights if weighting == "I" else updated)
+        self.z.copy_((light * torch.exp(-self.alpha) + heavy * torch.exp(self.alpha)) / whole)
+        change, scale = self.alpha, top + whole.log() + self.z.log()
+        if weighting == "I":
+            change, scale = torch.zeros_like(change), top + whole.log()
+        kernels.shift_(self.log_weights, easy, -change - scale, change - scale)
 
     def _batch_weights(self, losses: Tensor, index: Tensor) -> Tensor:
         self._follow(losses)
         index = index.to(self.log_weights.device, non_blocking=True)
         log_weights = self.log_weights[index]
         if self.weighting == "E":
-            weights, _ = normalise(log_weights)
+            weights = torch.softmax(log_weights, 0) if ranks() == 1 else normalise(log_weights)[0]
         else:
-            log_weights = log_weights - self.alpha * easiness(losses, self.threshold)
-            weights, log_z = normalise(log_weights)
-            size = total(torch.full_like(log_z, len(index)))
-            # The write-back of Appendix A.1: N_ks / N keeps the rows on the scale of the whole vector.
-            self.log_weights[index] = log_weights - log_z + torch.log(size / self.n)
-            self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
+            easy = losses <= self.threshold.to(losses)
+            weights, written = _shares(log_weights + torch.where(easy, -self.alpha, self.alpha), self.n)
+            self.log_weights.index_copy_(0, index, written)
+            if ranks() > 1:
+                self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
         return weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:
             self.to(x.device)
+
+
+def _shares(log_weights: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Weights of the global batch that sum to one, and what Appendix A.1 writes back: log (w N_ks / N).
+
+    N_ks / N keeps the rows on the scale of the whole vector.
+    """
+    if ranks() == 1 and not torch.compiler.is_compiling():  # a few kernels where the general way takes a dozen
+        share = math.log(max(1, len(log_weights)) / n)
+        return torch.softmax(log_weights, 0), torch.log_softmax(log_weights, 0).add_(share)
+    weights, log_z = normalise(log_weights)
+    size = total(torch.full_like(log_z, len(log_weights)))
+    return weights, log_weights - log_z + torch.log(size / n)
 
 
 def _refuse_other_than_losses(losses: Any, size: int | None, words: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -64,7 +64,7 @@ class InfoBatch(Method):
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The rows that are not pruned; all in the first epoch and in the last share of the run."""
         last = epoch.last
-        self.scaled = torch.zeros(self.n, dtype=torch.bool, device=last.device)
+        self.scaled = self.scaled.to(last.device).zero_()  # in place, where a captured step reads it
         if self.ratio == 0 or epoch.number > math.floor(self.delta * self.epochs + 1e-9):
             return None
         if not bool(last.isfinite().any()):
@@ -74,7 +74,8 @@ class InfoBatch(Method):
                     "a method that trains on mixtures of rows notes no loss of a row"
                 )
             return None
-        keep, self.scaled = soft_prune(last, self.ratio, epoch.generator("infobatch", last.device))
+        keep, scaled = soft_prune(last, self.ratio, epoch.generator("infobatch", last.device))
+        self.scaled.copy_(scaled)
         return keep.nonzero().flatten()
 
     def factor(self, index: Tensor) -> Tensor:
@@ -84,6 +85,10 @@ class InfoBatch(Method):
     def weigh(self, step: Step) -> Tensor:
         """The factors over the size of the global batch."""
         return self.factor(step.index).to(step.losses.device) * step.uniform()
+
+    def graph_key(self) -> Hashable:
+        """Every step is the same; the factors come from a buffer."""
+        return "infobatch"
 
     def report(self) -> Mapping[str, Any]:
         """How many rows count for pruned ones, too."""

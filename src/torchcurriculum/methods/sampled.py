@@ -74,7 +74,8 @@ class Sampled(Method):
         if not self.growing:
             return None if self.average else self.method.plan(epoch)
         self.method.plan_whole(epoch)
-        log_weights = self.weights.log()
+        held = getattr(self.method, "log_weights", None)  # of any normalisation, and no copies of N weights
+        log_weights = held if isinstance(held, Tensor) else self.weights.log()
         rows = draw(log_weights, self.size, epoch.generator("sampled", log_weights.device))
         self.drawn[rows.to(self.drawn.device)] = True
         self.complete = self.n - int(self.drawn.sum()) < self.size

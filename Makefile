@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types clean
+.PHONY: bench demo test lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,14 @@ types: $(STAMP)
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
+
+# Speed and size on this CPU, into docs/results; the GPU's figures come from benchmarks/gpu.py.
+bench: export OMP_NUM_THREADS = 1
+bench: $(STAMP)
+	$(BIN)/python benchmarks/overhead.py --out docs/results/overhead
+	$(BIN)/python benchmarks/scale.py --out docs/results/scale
+	$(BIN)/python -W ignore benchmarks/loaders.py --out docs/results/loaders
+	$(BIN)/python benchmarks/sharded.py --out docs/results/sharded
 
 clean:
 	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

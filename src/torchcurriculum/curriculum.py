@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader
 
 from . import distributed, summary
 from .core import (
@@ -30,8 +28,9 @@ from .core import (
     derive,
     total,
 )
-from .data.batches import to_device, unpack
+from .data.batches import none_of, to_device, unpack
 from .data.feed import Feed
+from .data.identity import fingerprint, length_of
 from .distributed import Spread
 from .measuring import Measurer, device_of
 from .record import Record
@@ -117,13 +116,13 @@ class Curriculum:
         samples: bool = False,
         nan_strategy: NanStrategy = "error",
     ) -> None:
-        self.n = _length(train_set, "train_set")
+        self.n = length_of(train_set, "train_set")
         rows = getattr(method, "n", self.n)
         if rows != self.n:
             raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
         if measure not in ("pass", "running"):
             raise ValueError(f"measure must be 'pass' or 'running', got {measure!r}")
-        if measure_set is not None and _length(measure_set, "measure_set") != self.n:
+        if measure_set is not None and length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
@@ -328,7 +327,7 @@ class Curriculum:
     def _empty_step(self, model: nn.Module, batch: Batch) -> Step:
         """For a rank without rows in this batch: a pass over padding, so that gradients are exchanged, of no rows."""
         if any(getattr(part, "view_exchanges", False) for part in self.method.modules()):
-            self.method.view(model, batch.with_(x=_none_of(batch.x), y=_none_of(batch.y)))
+            self.method.view(model, batch.with_(x=none_of(batch.x), y=none_of(batch.y)))
         logits = self.task.forward(model, batch.x)
         losses = self.task.loss_fn(logits, batch.y)
         return Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses[:0])
@@ -460,7 +459,7 @@ class Curriculum:
         return {
             "format": STATE_FORMAT,
             "n": self.n,
-            "labels": _fingerprint(self.train_set),
+            "labels": fingerprint(self.train_set),
             "method_class": type(self.method).__name__,
             "seed": self.seed,
             "batch_size": self.batch_size,
@@ -504,7 +503,7 @@ class Curriculum:
             )
         if state["n"] != self.n:
             raise ValueError(f"the state is of a training set of {state['n']} rows, and this one has {self.n}")
-        labels = _fingerprint(self.train_set)
+        labels = fingerprint(self.train_set)
         if None not in (state["labels"], labels) and state["labels"] != labels:
             raise ValueError("the state is of a training set with other labels")
         if state["open"] and (state["seed"], state["batch_size"]) != (self.seed, self.batch_size):
@@ -520,46 +519,5 @@ class Curriculum:
             self.method.to(device)
 
 
-def _length(data: Any, name: str) -> int:
-    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
-        raise TypeError(
-            f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps something for "
-            "every row, so give the dataset __len__ and __getitem__"
-        )
-    if len(data) < 1:
-        raise ValueError(f"{name} is empty")
-    return len(data)
-
-
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) else value
-
-
-def _none_of(value: Any) -> Any:
-    """``value`` with no rows in its tensors."""
-    if isinstance(value, Tensor):
-        return value[:0]
-    if isinstance(value, Mapping):
-        return {key: _none_of(part) for key, part in value.items()}
-    return type(value)([_none_of(part) for part in value]) if isinstance(value, tuple | list) else value
-
-
-def _fingerprint(data: Any) -> int | None:
-    """A checksum of the labels where the data set has them at hand."""
-    labels = _labels(data)
-    return None if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes())
-
-
-def _labels(data: Any) -> np.ndarray | None:
-    if isinstance(data, Subset):
-        whole = _labels(data.dataset)
-        return None if whole is None else whole[np.asarray(data.indices)]
-    candidates = [getattr(data, name, None) for name in ("targets", "labels", "y")]
-    for labels in [*candidates, data.tensors[-1] if isinstance(data, TensorDataset) else None]:
-        if isinstance(labels, Tensor):
-            labels = labels.cpu().numpy()
-        if isinstance(labels, list | tuple) and labels and isinstance(labels[0], int):
-            labels = np.asarray(labels)
-        if isinstance(labels, np.ndarray) and labels.dtype != object:
-            return labels
-    return None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "to_device", "unpack"]
+__all__ = ["Plan", "none_of", "to_device", "unpack"]
 
 TARGETS = ("labels", "label", "target", "targets", "y")
 
@@ -54,3 +54,17 @@ def to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, tuple | list):
         return type(value)([to_device(part, device) for part in value])
     return value.to(device) if hasattr(value, "to") else value
+
+
+def none_of(value: Any) -> Any:
+    """``value`` with no rows in its tensors.
+
+    Example:
+        >>> none_of({"x": torch.ones(2, 3)})["x"].shape
+        torch.Size([0, 3])
+    """
+    if isinstance(value, Tensor):
+        return value[:0]
+    if isinstance(value, Mapping):
+        return {key: none_of(part) for key, part in value.items()}
+    return type(value)([none_of(part) for part in value]) if isinstance(value, tuple | list) else value

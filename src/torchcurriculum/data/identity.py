@@ -1,0 +1,52 @@
+"""What tells one data set from another: its length and, where they are at hand, its labels."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import IterableDataset, Subset, TensorDataset
+
+__all__ = ["fingerprint", "length_of"]
+
+
+def length_of(data: Any, name: str) -> int:
+    """How many rows a data set has; one without rows or row numbers is refused by ``name``."""
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise TypeError(
+            f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps something for "
+            "every row, so give the dataset __len__ and __getitem__"
+        )
+    if len(data) < 1:
+        raise ValueError(f"{name} is empty")
+    return len(data)
+
+
+def fingerprint(data: Any) -> int | None:
+    """A checksum of the labels where the data set has them at hand, else None.
+
+    Example:
+        >>> import torch
+        >>> one, other = (TensorDataset(torch.zeros(2), torch.tensor(labels)) for labels in ([0, 1], [1, 0]))
+        >>> fingerprint(one) == fingerprint(Subset(one, [0, 1])) != fingerprint(other)
+        True
+    """
+    labels = _labels(data)
+    return None if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes())
+
+
+def _labels(data: Any) -> np.ndarray | None:
+    if isinstance(data, Subset):
+        whole = _labels(data.dataset)
+        return None if whole is None else whole[np.asarray(data.indices)]
+    candidates = [getattr(data, name, None) for name in ("targets", "labels", "y")]
+    for labels in [*candidates, data.tensors[-1] if isinstance(data, TensorDataset) else None]:
+        if isinstance(labels, Tensor):
+            labels = labels.cpu().numpy()
+        if isinstance(labels, list | tuple) and labels and isinstance(labels[0], int):
+            labels = np.asarray(labels)
+        if isinstance(labels, np.ndarray) and labels.dtype != object:
+            return labels
+    return None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-e": "choice-2", "rapw": "choice-3"}
+RUNNING = "rapw"  # with the losses seen while training; see docs/results/digits.md
 EPOCH = 8  # of the histogram: the network knows the digits and not yet the wrong labels
 BOX = 'rx="6" fill="var(--early)" stroke="var(--muted)"'
 
@@ -206,10 +207,10 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
     options = parser.parse_args()
-    noisy = options.runs / "digits-n40"
+    noisy, running = options.runs / "digits-n40", options.runs / "digits-n40-running"
     one = load(noisy, "apw-e")[0]
     pictures = {
-        "accuracy": accuracy({name: load(noisy, name) for name in SHOWN}),
+        "accuracy": accuracy({name: load(running if name == RUNNING else noisy, name) for name in SHOWN}),
         "alpha": alpha(),
         "thresholds": thresholds(one),
         "samples": samples(one),

@@ -36,12 +36,16 @@ def page(found: dict[str, dict[str, list[Record]]]) -> str:
 python benchmarks/digits.py RUNS --out docs/results/digits
 ```
 
-scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 parameters, {epochs} epochs, seeds {seeds[0]} to {seeds[-1]} (split,
-flips, initial weights and order change with the seed), every method with its defaults and a measuring pass; "running" takes the losses seen
-while training instead. APW's e is the paper's for the true rate. `random` grows the set as a curriculum does, in no order: it is the
-control of every growing one, as `mixup` is of `m-apw-e`. CPU, torch {where["torch"]}, float32. Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval, not corrected for
-the number of comparisons. The best epoch is chosen on a clean validation part, which users with noisy labels seldom have; the
-last epoch needs none. Raw figures of every run: [digits.json](digits.json).
+scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 parameters, {epochs} epochs, seeds {seeds[0]}
+to {seeds[-1]} (split, flips, initial weights and order change with the seed), every method with its defaults and a
+measuring pass; "running" takes the losses seen while training instead. APW's e is the paper's for the true rate. `random` grows
+the set as a curriculum does, in no order: it is a control for the growing ones, as `mixup` is for `m-apw-e`. CPU, one
+thread, torch {where["torch"]}, float32.
+
+Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not
+corrected for the number of comparisons. The best epoch is chosen on a clean validation part, which users with noisy
+labels seldom have; the last epoch needs none. What it says: [which method](../which-method.md#digits-at-a-glance). Raw
+figures of every run: [digits.json](digits.json).
 
 {sections}"""
 

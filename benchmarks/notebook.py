@@ -1,6 +1,6 @@
 """Runs the cells of a notebook in order, without Jupyter, and keeps what they print.
 
-    python benchmarks/notebook.py examples/tour.ipynb [--store]
+python benchmarks/notebook.py examples/tour.ipynb [--store]
 """
 
 from __future__ import annotations

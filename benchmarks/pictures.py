@@ -76,7 +76,8 @@ def alpha() -> str:
     def draw() -> Figure:
         figure, panels = panels_of([(0.45, 2.5), (4.2, 2.3)], 2.8, x="training difficulty ρ")
         families = ([(q, 0.5, f"q = {q}") for q in (4, 10, 40)], [(10, tau, f"τ = {tau}") for tau in (0.2, 0.5, 0.8)])
-        for axes, family, title in zip(panels, families, ("α for some q, τ = 0.5", "α for some τ, q = 10"), strict=True):
+        titles = ("α for some q, τ = 0.5", "α for some τ, q = 10")
+        for axes, family, title in zip(panels, families, titles, strict=True):
             ends = []
             for number, (q, tau, words) in enumerate(family):
                 values, tint = weight_change(rho, q, tau).numpy(), colour(f"choice-{number + 1}")
@@ -128,7 +129,7 @@ def course(record: Record, row: int) -> np.ndarray:
 
 
 def telling(record: Record) -> dict[str, int]:
-    """Three rows by the mean of their losses: the easiest, the 95 % point of the right labels, the middle of the wrong."""
+    """Three rows by their mean loss: the least and the 95 % point of the right labels, the middle of the wrong ones."""
     mean = np.asarray(record.history("losses")).mean(0)
     wrong = record.arrays["labels"] != record.arrays["clean"]
     right, bad = (rows[np.argsort(mean[rows])] for rows in (np.flatnonzero(~wrong), np.flatnonzero(wrong)))
@@ -151,8 +152,9 @@ def samples(record: Record) -> str:
                 axes.plot(epochs, values, color=tint, linestyle=DASHES[number], linewidth=1.5)
                 ends.append((values[-1], words, tint))
             if kind == "loss":
-                axes.axhline(record.epochs[0]["threshold"], color=colour("muted"), linewidth=0.8)
-                axes.text(epochs[-1], record.epochs[0]["threshold"], "e", color=colour("muted"), va="bottom", ha="right")
+                e, muted = record.epochs[0]["threshold"], colour("muted")
+                axes.axhline(e, color=muted, linewidth=0.8)
+                axes.text(epochs[-1], e, "e", color=muted, va="bottom", ha="right")
             axes.set_title({"loss": "Loss", "N·w": "Weight, as a multiple of the average"}[kind], loc="left")
             axes.set_xlim(1, epochs[-1])
             _label_ends(axes, ends)

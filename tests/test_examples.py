@@ -75,5 +75,5 @@ def test_the_tour_is_stored_with_its_outputs_and_small() -> None:
     assert len(text) < 50_000
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     for cell in cells:
-        printing = "train(\"" in "".join(cell["source"]) or "print" in "".join(cell["source"])
+        printing = 'train("' in "".join(cell["source"]) or "print" in "".join(cell["source"])
         assert bool(cell["outputs"]) == (printing and "def train" not in "".join(cell["source"]))

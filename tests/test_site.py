@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,3 +117,23 @@ def test_pictures_are_small_and_carry_their_words() -> None:
         assert 'aria-label="' in text
         assert "prefers-color-scheme: dark" in text
         assert not re.search(r"(?:href|src)=\"(?!#)|url\((?!#)", text), f"{path.name} loads something"
+
+
+def test_a_browser_asks_for_nothing_else(site: Path) -> None:
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("needs chromium (Debian: apt-get install chromium)")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    asked, said = [], []
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+        for name in ("index.html", "knobs.html", "examples/tour.html"):
+            page.goto((site / name).as_uri(), wait_until="load")
+            shown = page.eval_on_selector_all("article img", "all => all.map(one => one.naturalWidth)")
+            assert all(shown)
+        browser.close()
+    assert {urlsplit(address).scheme for address in asked} <= {"file", "data", "blob"}
+    assert said == []

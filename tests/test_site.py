@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import os
 import re
 import shutil
@@ -106,6 +108,17 @@ def test_links_that_leave_the_docs_lead_to_pages(pages: dict[Path, Page], site: 
     assert "from torchcurriculum.losses import weighted" in re.sub(
         "<[^>]+>", "", (site / "examples" / "reduced_loss.html").read_text(encoding="utf-8")
     )
+
+
+def test_the_example_of_the_hook() -> None:
+    found = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert found is not None
+    assert found.loader is not None
+    hooks = importlib.util.module_from_spec(found)
+    found.loader.exec_module(hooks)
+    results = doctest.testmod(hooks)
+    assert results.attempted
+    assert results.failed == 0
 
 
 def test_pictures_are_small_and_carry_their_words() -> None:

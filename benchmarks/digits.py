@@ -16,9 +16,11 @@ from torchcurriculum.recipes import Recipe, run
 from torchcurriculum.recipes.compare import figures, format_markdown, table_of
 from torchcurriculum.recipes.digits import recipe
 from torchcurriculum.recipes.trainer import environment, write_json
+from torchcurriculum.report.table import summarise
 
 METHODS = ("vanilla", "apw-e", "s-apw-e", "m-apw-e", "superloss", "rapw", "mixup", "random", "spl", "infobatch")
 FRESH = (5, 6, 7, 8, 9)  # seeds that nobody had looked at when RAPW was made
+PAIRS = (("s-apw-e", "random"), ("m-apw-e", "mixup"), ("rapw, running", "superloss"), ("rapw, running", "mixup"))
 RUNNING = "rapw"  # once more, with the losses seen while training
 RATES = (0.0, 0.2, 0.4)
 
@@ -42,14 +44,32 @@ scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 param
 to {seeds[-1]} (split, flips, initial weights and order change with the seed), every method with its defaults and a
 measuring pass; "running" takes the losses seen while training instead. APW's e is the paper's for the true rate.
 `random` grows the set as a curriculum does, in no order: it is a control for the growing ones, as `mixup` is for
-`m-apw-e`. The last section has other seeds: RAPW's memory was chosen with a look at seeds 0 to 2 of this set. CPU, torch {where["torch"]}, float32.
+`m-apw-e`. The last section has other seeds: RAPW's memory was chosen with a look at seeds 0 to 2 of this set. CPU,
+torch {where["torch"]}, float32.
 
 Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not
 corrected for the number of comparisons. The best epoch is chosen on a clean validation part, which users with noisy
 labels seldom have; the last epoch needs none. What it says: [which method](../which-method.md#digits-at-a-glance). Raw
 figures of every run: [digits.json](digits.json).
 
-{sections}"""
+{sections}
+## Beside controls and rivals
+
+{beside(found)}
+"""
+
+
+def beside(found: dict[str, dict[str, list[Record]]]) -> str:
+    """A table of paired differences at the last epoch between methods and their controls or rivals."""
+    lines = ["| at the last epoch | of | T-ACC [95 %] | E-Prop† [95 %] |", "|---|---|---|---|"]
+    for name, runs in found.items():
+        for mine, other in PAIRS:
+            if mine in runs and other in runs:
+                rows = summarise({other: runs[other], mine: runs[mine]}, baseline=other)
+                last = {row.metric: row for row in rows if row.method == mine and row.moment == "last"}
+                cells = [f"{100 * r.difference:+.2f} [{100 * r.low:+.2f}, {100 * r.high:+.2f}]" for r in last.values()]
+                lines.append(f"| `{mine}` - `{other}` | {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def both(one: Recipe, folder: Path) -> dict[str, list[Record]]:

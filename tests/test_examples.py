@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ ELSEWHERE = {  # in tests/integrations
     "trl_shuffled.py",
 }
 SAYS = {
+    "audit_csv.py": "of these 10 and 66 of all 569 were flipped",
     "plain_loop.py": "rho 0.",
     "own_method.py": "trust",
     "reduced_loss.py": "rho 0.",
@@ -40,3 +43,37 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
+
+
+def test_the_audit_of_a_csv_finds_what_was_flipped(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, str(FOLDER / "audit_csv.py")], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert int(re.findall(r"(\d+) of these 10", run.stdout)[0]) >= 9
+    lines = (tmp_path / "suspects.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + 569
+    again = [sys.executable, str(FOLDER / "audit_csv.py"), "--data", "patients.csv", "--epochs", "4"]
+    own = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True)
+    assert own.returncode == 0, own.stderr
+    assert "flipped" not in own.stdout
+
+
+@pytest.mark.slow
+def test_the_tour_tells_what_it_shows(tmp_path: Path) -> None:
+    """Run from the first cell to the last in a fresh process; what it says of the figures must hold."""
+    code = FOLDER.parent / "benchmarks" / "notebook.py"
+    run = subprocess.run([sys.executable, str(code), str(FOLDER / "tour.ipynb")], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    ends = dict(re.findall(r"(\S+) +epoch 40 +test accuracy +([\d.]+)%", run.stdout))
+    assert float(ends["vanilla"]) < float(ends["s-apw-e"]) < float(ends["rapw"])
+    weights = re.findall(r"right labels ([\d.]+), of wrong ones ([\d.]+)", run.stdout)
+    assert [float(right) > float(wrong) for right, wrong in weights] == [False, True]
+    assert "20 most suspicious: 100%" in run.stdout
+
+
+def test_the_tour_is_stored_with_its_outputs_and_small() -> None:
+    text = (FOLDER / "tour.ipynb").read_text(encoding="utf-8")
+    assert len(text) < 50_000
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    for cell in cells:
+        printing = 'train("' in "".join(cell["source"]) or "print" in "".join(cell["source"])
+        assert bool(cell["outputs"]) == (printing and "def train" not in "".join(cell["source"]))

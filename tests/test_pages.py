@@ -1,13 +1,15 @@
-"""The code on the pages about losses, scikit-learn, skorch and logging runs as it stands."""
+"""The code on the pages runs as it stands, in a user's surroundings; no page has code that no test runs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -16,10 +18,20 @@ from torchcurriculum import APW, Curriculum
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {
+    "three-lines.md": ("method", "criterion", "curriculum"),
+    "which-method.md": ("curriculum", "found"),
+    "loop.md": ("curriculum",),
+    "knobs.md": ("weights",),
+    "add-a-method.md": ("Trust", "curriculum"),
+    "thresholds.md": ("pd",),
+    "reliability.md": ("checkpoint",),
     "losses.md": ("criterion", "curriculum", "method"),
     "integrations/sklearn.md": ("search", "suspects", "model"),
     "integrations/skorch.md": ("net", "suspects"),
     "integrations/logging.md": ("curriculum",),
+}
+ELSEWHERE = {  # in tests/integrations
+    f"integrations/{name}.md" for name in ("accelerate", "distributed", "lightning", "transformers", "trl")
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard.*")
@@ -40,6 +52,7 @@ def surroundings() -> dict[str, Any]:
         "y_train": y[:300],
         "X_test": X[300:],
         "y_test": y[300:400],
+        "F": F,
         "nn": nn,
         "Network": network,
         "train_set": train_set,
@@ -47,12 +60,27 @@ def surroundings() -> dict[str, Any]:
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), 0.1),
         "epochs": 2,
+        "train_losses": F.cross_entropy(model(train_set.tensors[0]), train_set.tensors[1], reduction="none").detach(),
         "curriculum": Curriculum(APW(300, q=2), train_set, batch_size=100),
     }
 
 
+def _prints(blocks: list[str], said: str) -> Iterator[tuple[str, str]]:
+    """What calls of print said, beside the comment that promises it, where there is one for each."""
+    promised = re.findall(r"^print\(.*\)   # (.*)$", "\n".join(blocks), re.MULTILINE)
+    return zip(said.splitlines(), promised, strict=True) if promised else iter(())
+
+
+def test_every_page_with_code_is_run() -> None:
+    pages = sorted(DOCS.rglob("*.md"))
+    coded = {str(page.relative_to(DOCS)) for page in pages if "```python" in page.read_text(encoding="utf-8")}
+    assert coded == set(PAGES) | ELSEWHERE
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
@@ -64,6 +92,8 @@ def test_the_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exec(compile(block, page, "exec"), names)
     for name in PAGES[page]:
         assert names[name] is not None
+    for said, promised in _prints(blocks, capsys.readouterr().out):
+        assert said == promised
     if page == "losses.md":
         assert names["criterion"].last.isfinite().all()
     if page == "integrations/logging.md":

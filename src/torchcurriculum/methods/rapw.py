@@ -150,8 +150,9 @@ def _classes_of(logits: Any) -> int:
     "rapw",
     RAPW,
     "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
-    when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. It is new: its "
-    "figures and what was tried stand in docs/results/beyond.md.",
+    when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. Use "
+    "measure='running': with a measuring pass it takes an untrained network's guesses for knowledge and may not "
+    "recover (docs/results/digits.md). It is new: its figures and what was tried stand in docs/results/beyond.md.",
     cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
 )
 def _rapw(n: int, epochs: int, **options: Any) -> RAPW:

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One thread for each process: two would wait for each other at every step wherever anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: bench browser demo test lint types clean
+.PHONY: bench browser demo docs test lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,9 @@ browser:
 test: lint types browser
 	$(BIN)/python -m pytest -n 2
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Speed and size on this CPU, into docs/results; the GPU's figures come from benchmarks/gpu.py.
 bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py --out docs/results/overhead
@@ -42,4 +45,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/sharded.py --out docs/results/sharded
 
 clean:
-	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,7 @@ counts = st.integers(2, 1000)
 
 def begin(method: RAPW, *losses: float) -> None:
     values = torch.tensor(losses, dtype=torch.float64)
-    method.plan(Epoch(1, method.n, values, lambda: values))
+    method.plan(Epoch(2, method.n, values, lambda: values))
 
 
 def weigh(method: RAPW, losses: torch.Tensor, classes: int = 2) -> torch.Tensor:
@@ -58,6 +58,13 @@ def test_the_memory_is_a_mean_until_it_is_long_enough() -> None:
     for loss, mean in ((1.0, 1.0), (2.0, 1.5), (6.0, 0.6 * 1.5 + 0.4 * 6.0), (3.3, 0.6 * 3.3 + 0.4 * 3.3)):
         begin(method, loss)  # shares of the old value: none, 1/2, 0.6 in place of 2/3, 0.6
         assert method.memory.item() == pytest.approx(mean, rel=1e-6)
+
+
+def test_what_an_untrained_network_says_is_not_remembered() -> None:
+    method = RAPW(2, classes=2)
+    method.plan(Epoch(1, 2, torch.tensor([1.0, 5.0]), lambda: torch.tensor([1.0, 5.0])))
+    assert method.memory.isnan().all()
+    assert method.rho == 0.5
 
 
 def test_the_confidence_is_superloss_s() -> None:

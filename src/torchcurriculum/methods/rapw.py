@@ -49,7 +49,7 @@ class RAPW(Method):
         >>> from torchcurriculum.core import Batch
         >>> method = RAPW(2, decay=0.5, lam=math.inf, classes=2)
         >>> losses = torch.tensor([2.0, 4.0]).log()                   # p = 1/2 and 1/4
-        >>> method.plan(Epoch(1, 2, losses, lambda: losses))
+        >>> method.plan(Epoch(2, 2, losses, lambda: losses))
         >>> method.rho                                                # mean of 1/2 and 3/4, with rho = 1/2 before
         tensor(0.6250, dtype=torch.float64)
         >>> method.weights * 13                                       # odds 0.6 and 0.2: 3/8 and 1/6
@@ -91,7 +91,12 @@ class RAPW(Method):
         return right / right.sum()
 
     def plan(self, epoch: Epoch) -> None:
-        """Remembers the losses and estimates rho; every row is visited."""
+        """Remembers the losses and estimates rho; every row is visited.
+
+        Those of the first epoch are a measuring pass's guesses before anything was learned, and are not remembered.
+        """
+        if epoch.number == 1:
+            return
         losses = epoch.losses()
         self._follow(losses)
         self.memory.copy_(remember(self.memory, losses.to(self.memory.dtype), self._keep()))
@@ -150,9 +155,8 @@ def _classes_of(logits: Any) -> int:
     "rapw",
     RAPW,
     "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
-    when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. Use "
-    "measure='running': with a measuring pass it takes an untrained network's guesses for knowledge and may not "
-    "recover (docs/results/digits.md). It is new: its figures and what was tried stand in docs/results/beyond.md.",
+    when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. With "
+    "measure='running' it costs no pass. It is new: its figures and what was tried stand in docs/results/beyond.md.",
     cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
 )
 def _rapw(n: int, epochs: int, **options: Any) -> RAPW:

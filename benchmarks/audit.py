@@ -32,7 +32,8 @@ from torchcurriculum.core import derive, evaluating
 from torchcurriculum.data import hashed_words, load_wrench, majority_vote
 from torchcurriculum.predictions import Predictions
 from torchcurriculum.recipes import RECIPES, Recipe, digits
-from torchcurriculum.recipes.trainer import environment, load_data, train
+from torchcurriculum.recipes.sources import load_data
+from torchcurriculum.recipes.trainer import environment, train
 from torchcurriculum.record import RecordError
 
 RATES = (0.0, 0.1, 0.2, 0.4)
@@ -65,8 +66,11 @@ def digits_name(rate: float) -> str:
 
 def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
     """(N, C) probabilities of plain networks that did not see the row, at their best-validation epoch."""
-    parts, labels = load_data(recipe, seed)
-    x, n = parts["train"][0], len(labels)
+    sets = load_data(recipe, seed).sets
+    train_set, valid_set = sets["train"], sets["valid"]
+    assert isinstance(train_set, Arrays)
+    assert isinstance(valid_set, Arrays)
+    x, labels, n = train_set.x, train_set.y, len(train_set)
     place = torch.randperm(n, generator=torch.Generator().manual_seed(derive(seed, "folds"))) % folds
     shares = torch.zeros(n, 10)
     for fold in range(folds):
@@ -77,7 +81,7 @@ def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
         best = -1.0
         for _ in plain_epochs(model, Arrays(x[inside], labels[inside]), recipe, seed):
             with evaluating(model), torch.no_grad():
-                valid = (model(parts["valid"][0]).argmax(1) == parts["valid"][1]).double().mean().item()
+                valid = (model(valid_set.x).argmax(1) == valid_set.y).double().mean().item()
                 if valid > best:
                     best, shares[outside] = valid, model(x[outside]).softmax(1)
     return shares.numpy()
@@ -176,8 +180,10 @@ def judge(data: str, method: str, record: Record) -> list[Row]:
 def judge_folds(rate: float, seed: int, folds: int) -> list[Row]:
     """cleanlab as it asks to be used: on probabilities of networks that did not see the row."""
     recipe = digits_recipe(rate)
-    parts, labels = load_data(recipe, seed)
-    given, clean, n = labels.numpy(), parts["train"][1].numpy(), len(labels)
+    problem = load_data(recipe, seed)
+    assert problem.clean is not None
+    given, clean = problem.sets["train"].y.numpy(), problem.clean.numpy()
+    n = len(given)
     nothing = np.zeros(n)
     found = Audit(nothing, nothing, nothing, 0.0, (0.0, 1.0), 0.0, False, nothing, given, None, given != clean)
     head = {"data": digits_name(rate), "method": f"{folds} x vanilla", "seed": seed, "n": n}

@@ -107,6 +107,19 @@ def test_rho_finds_the_share_of_wrong_labels(noise: float, seed: int) -> None:
     assert abs(method.rho.item() - noise) < 0.05
 
 
+@given(st.lists(st.lists(st.floats(0, 40), min_size=5, max_size=5), min_size=1, max_size=4), counts)
+def test_theorem_1_holds_the_weight_on_hard_rows_is_below_the_weighted_loss_over_e(
+    epochs: list[list[float]], classes: int
+) -> None:
+    method = RAPW(5, decay=0.5, classes=classes)
+    for losses in epochs:
+        begin(method, *losses)
+        threshold, memory = moving_threshold(method.rho, classes), method.memory.double()
+        hard = memory > threshold
+        assert method.weights.sum().item() == pytest.approx(1)
+        assert method.weights[hard].sum() <= method.weights @ memory / threshold + 1e-9
+
+
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=9), st.floats(0, 0.99))
 def test_a_memory_lies_between_what_it_has_seen(losses: list[float], decay: float) -> None:
     memory = torch.full((1,), math.nan, dtype=torch.float64)

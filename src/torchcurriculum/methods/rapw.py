@@ -156,7 +156,8 @@ def _classes_of(logits: Any) -> int:
     RAPW,
     "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
     when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. With "
-    "measure='running' it costs no pass. It is new: its figures and what was tried stand in docs/results/beyond.md.",
+    "measure='running' it costs no pass. Where a network hardly learns, it grows sure of its guesses (NCI1). It is "
+    "new: its figures and what was tried stand in docs/results/beyond.md.",
     cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
 )
 def _rapw(n: int, epochs: int, **options: Any) -> RAPW:

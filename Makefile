@@ -28,7 +28,8 @@ types: $(STAMP)
 # missing, those tests are skipped with a reason.
 browser:
 	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  { timeout 120 apt-get update -qq && DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq \
+	    --no-install-recommends chromium >/dev/null; } || \
 	  echo "chromium could not be installed: tests in a browser will be skipped"
 
 test: lint types browser

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchcurriculum import APW, Curriculum
 
-DOCS = Path(__file__).parent.parent / "docs"
+from .blocks import DOCS, blocks
+
 PAGES = {
     "three-lines.md": ("method", "criterion", "curriculum"),
     "which-method.md": ("curriculum", "found"),
@@ -82,17 +83,17 @@ def test_the_code_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
+    found = blocks(page)
+    assert found
     names = surroundings()
-    for block in blocks:
+    for block in found:
         if "annotate" in block:  # which is about an epoch that has ended
             for batch in names["curriculum"].epoch(names["model"]):
                 names["curriculum"].loss(names["model"], batch)
         exec(compile(block, page, "exec"), names)
     for name in PAGES[page]:
         assert names[name] is not None
-    for said, promised in _prints(blocks, capsys.readouterr().out):
+    for said, promised in _prints(found, capsys.readouterr().out):
         assert said == promised
     if page == "losses.md":
         assert names["criterion"].last.isfinite().all()

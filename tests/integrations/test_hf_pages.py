@@ -13,6 +13,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Trainer
 
+from ..blocks import blocks
 from . import test_trl as sft
 from .hf_problem import N, bert, rows, settings
 
@@ -20,18 +21,12 @@ ROOT = Path(__file__).parent.parent.parent
 WORDS = ["[PAD]", "[UNK]", "a", "man", "sleeps", "runs", "he", "does", "not", "the", "dog"]
 
 
-def blocks(page: str) -> list[str]:
-    return re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "integrations" / page).read_text(encoding="utf-8"), re.DOTALL
-    )
-
-
 def run(block: str, names: dict[str, Any]) -> None:
     exec(compile(block, "page", "exec"), names)
 
 
 def test_the_page_of_transformers(tmp_path: Path) -> None:
-    first, after, mixin = blocks("transformers.md")
+    first, after, mixin = blocks("integrations/transformers.md")
     names: dict[str, Any] = {"model": bert(), "train_set": rows(), "MyTrainer": Trainer}
     names["args"] = settings(tmp_path, save_strategy="epoch", num_train_epochs=2)
     run(first, names)
@@ -45,7 +40,7 @@ def test_the_page_of_transformers(tmp_path: Path) -> None:
 
 
 def test_the_page_of_trl(tmp_path: Path) -> None:
-    (block,) = blocks("trl.md")
+    (block,) = blocks("integrations/trl.md")
     names: dict[str, Any] = {"model": sft.llama(), "train_set": sft.questions(), "args": sft.settings(tmp_path)}
     names["tokenizer"] = sft.SHUFFLED.tokenizer()
     run(block, names)

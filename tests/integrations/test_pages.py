@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-PAGES = Path(__file__).parents[2] / "docs" / "integrations"
+from ..blocks import blocks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
     pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*smaller than the logging interval.*"),
 ]
-
-
-def blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 def surroundings() -> dict[str, Any]:
@@ -38,7 +33,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def test_distributed() -> None:
-    names, (block,) = surroundings(), blocks("distributed.md")
+    names, (block,) = surroundings(), blocks("integrations/distributed.md")
     before = names["model"].weight.detach().clone()
     exec(compile(block, "distributed.md", "exec"), names)
     assert not torch.equal(before, names["model"].weight)
@@ -46,7 +41,7 @@ def test_distributed() -> None:
 
 def test_accelerate(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="needs torchcurriculum[accelerate]")
-    names, (block,) = surroundings(), blocks("accelerate.md")
+    names, (block,) = surroundings(), blocks("integrations/accelerate.md")
     names |= {"accelerator": accelerate.Accelerator(cpu=True), "folder": str(tmp_path / "state")}
     names["model"], names["optimizer"] = names["accelerator"].prepare(names["model"], names["optimizer"])
     exec(compile(block, "accelerate.md", "exec"), names)
@@ -80,7 +75,7 @@ def test_lightning(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     module = Plain()
     module.criterion = nn.CrossEntropyLoss()
     names = {**surroundings(), "L": pl, "Plain": Plain, "module": module}
-    page = blocks("lightning.md")
+    page = blocks("integrations/lightning.md")
     assert len(page) == 3
     exec(compile("\n".join({0: page[:1], 1: [page[0], page[1]], 2: [page[0], page[2]]}[number]), "page", "exec"), names)
     assert len(names["curriculum"].record.epochs) == 3

@@ -170,7 +170,10 @@ def test_nothing_of_the_state_is_a_pickle(saved: Path) -> None:
 
 
 def test_a_later_run_may_write_over_an_earlier_one(saved: Path) -> None:
-    trainer("apw-e", saved.parent, save_strategy="steps", save_steps=2, max_steps=2).train()
+    again = trainer("apw-e", saved.parent, save_strategy="steps", save_steps=2, max_steps=2)
+    again.train()
+    assert again.state.global_step == 2
+    assert {path.name for path in (saved / "curriculum").iterdir()} == {"state-00000002"}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ def _cases() -> list[Case]:
     apw = [
         Case(f"apw-{weighting}", {"q": 3, "tau": tau}, measure, accumulate)
         for weighting in ("e", "i", "ei")
-        for tau, measure, accumulate in ((0.5, "pass", 2), (0.5, "running", 3), (0.7, "pass", 3), (0.7, "running", 2))
+        for tau in (0.5, 0.7)
+        for measure in ("pass", "running")
+        for accumulate in (2, 3)
     ]
     sampled = [
         Case(f"s-apw-{kind}", {"q": 3, "fraction": 0.4}, measure, accumulate)

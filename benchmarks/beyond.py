@@ -4,7 +4,9 @@
 
 ``JOBS.json`` holds a list of {"set": "n40" | "worse" | "clean", "label": ..., "method": ..., "options": {...},
 "seed": 0, "epochs": 60, "measure": "pass" | "running"}; a set called n40-right or worse-right has only the rows whose
-label is right. One line of results for each job, with the figures of its best and last epoch.
+label is right. One line of results for each job, with the figures of its best and last epoch and the curve of its
+validation accuracy. A job with "audit": true is also judged as benchmarks/audit.py does, and leaves what cleanlab needs
+in RESULTS-shares/ (`python benchmarks/audit.py --judged RESULTS.jsonl`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import audit
+import numpy as np
 import torch
 
 from torchcurriculum.data import Images
@@ -64,7 +68,7 @@ def reused(recipe: Any, _: Problem) -> torch.nn.Module:
     return model
 
 
-def work(job: dict[str, Any], folder: Path, extra: dict[str, Any]) -> dict[str, Any]:
+def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path) -> dict[str, Any]:
     recipe = RECIPES["cifar10-n40"]().with_(
         epochs=job["epochs"],
         measure=job.get("measure", "pass"),
@@ -84,14 +88,26 @@ def work(job: dict[str, Any], folder: Path, extra: dict[str, Any]) -> dict[str, 
         "last": {key: record.epochs[-1][key] for key in KEYS},
     }
     end = {key: record.epochs[-1].get(key) for key in ("rho", "alpha", "ess", "weight_quantiles")}
-    return {**job, **rows, "end": end, "seconds": time.time() - started}
+    curve = [round(float(row["valid_acc"]), 4) for row in record.epochs]
+    found = {**job, **rows, "end": end, "valid_curve": curve, "seconds": time.time() - started}
+    if job.get("audit"):
+        found["judged"] = audit.judge(f"{job['set']}, {recipe.model}", job["method"], record)
+        shares.mkdir(parents=True, exist_ok=True)
+        kept = {name: record.arrays[name].astype(np.uint8) for name in ("labels", "clean")}
+        np.savez_compressed(shares / f"{name_of(job)}.npz", p=record.arrays["probabilities"].astype(np.float16), **kept)
+    return found
 
 
-def worker(jobs: Any, results: Any, folder: Path, extra: dict[str, Any]) -> None:
+def name_of(job: dict[str, Any]) -> str:
+    """A file's name for a job."""
+    return f"{job['set']}-{job.get('model', 'simple-cnn')}-{job['method']}-{job['seed']}"
+
+
+def worker(jobs: Any, results: Any, folder: Path, extra: dict[str, Any], shares: Path) -> None:
     torch.set_num_threads(1)
     while (job := jobs.get()) is not None:
         try:
-            results.put(work(job, folder, extra))
+            results.put(work(job, folder, extra, shares))
         except Exception as error:
             results.put({**job, "error": repr(error), "trace": traceback.format_exc()[-1500:]})
     results.put(None)
@@ -113,7 +129,8 @@ def main() -> None:
     for job in [*todo, *[None] * options.workers]:
         jobs.put(job)
     started = time.time()
-    arguments = (jobs, results, options.data, extra)
+    shares = options.out.with_name(f"{options.out.stem}-shares")
+    arguments = (jobs, results, options.data, extra, shares)
     crew = [context.Process(target=worker, args=arguments, daemon=True) for _ in range(options.workers)]
     for one in crew:
         one.start()

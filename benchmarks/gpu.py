@@ -33,7 +33,7 @@ from torchcurriculum.core import Batch
 from torchcurriculum.functional import apw as reference
 from torchcurriculum.models.simple_cnn import simple_cnn
 
-STEPPED = ("apw-e", "apw-i", "apw-ei", "superloss", "infobatch")
+STEPPED = ("apw-e", "apw-i", "apw-ei", "rapw", "superloss", "infobatch")
 Report = Callable[[Any], None]
 
 
@@ -175,14 +175,13 @@ def _as_one_graph(name: str) -> dict[str, Any]:
 
 
 def check_overhead(report: Report, allowed: float) -> None:
-    loops = (("E", "running"), ("I", "running"), ("EI", "running"), ("E", "pass"))
-    overhead.sweep(overhead.CUDA, loops, 5, allowed - 15, report)
+    overhead.sweep(overhead.CUDA, overhead.LOOPS[:5], 5, allowed - 15, report)
 
 
 def check_alternatives(report: Report, allowed: float) -> None:
     """Seconds of an epoch and peak memory of whole runs, one after another; vanilla comes first and last."""
     end, rows = time.monotonic() + allowed - 10, []
-    runs = [("vanilla", "pass"), ("apw-e", "pass"), ("apw-e", "running"), ("superloss", "pass"), ("infobatch", "pass")]
+    runs = [("apw-e", "pass"), ("apw-e", "running"), ("rapw", "running"), ("superloss", "pass"), ("infobatch", "pass")]
     for mode in ("graph", "eager"):
         for name, measure in [("plain", "-"), *runs, ("mw-net", "pass"), ("plain", "-")]:
             if time.monotonic() > end:

@@ -4,8 +4,8 @@
     python benchmarks/overhead.py --device cuda --out results/overhead   # an accelerator's (benchmarks/gpu.py does it)
 
 Both loops read the same rows in the same order with the same augmentation, and train the same network with the same
-optimizer. `E`, `I` and `EI` are APW's weightings; `running` takes losses seen while training, `pass` measures all rows
-before each epoch. Time is CPU time of the process on a CPU, wall time on an accelerator.
+optimizer. `running` takes losses seen while training, `pass` measures all rows before each epoch. Time is CPU time of
+the process on a CPU, wall time on an accelerator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from typing import Any
 import torch
 from common import Plain, Setting, Trained, With, images, ratios, save, turns, where
 
-LOOPS = (("E", "running"), ("I", "running"), ("EI", "running"), ("E", "pass"), ("I", "pass"), ("EI", "pass"))
+LOOPS = (
+    *((name, "running") for name in ("apw-e", "apw-i", "apw-ei", "rapw")),
+    *((name, "pass") for name in ("apw-e", "apw-i", "apw-ei")),
+)
 CPU = (
     Setting(rows=700),
     Setting(rows=700, precision="bfloat16"),
@@ -47,8 +50,8 @@ def measure(setting: Setting, loops: Sequence[tuple[str, str]], repeats: int, un
     """Rows of the table for one setting. All loops train one network: what it has learnt does not change its time."""
     data, trained = images(setting.rows, setting.device), Trained(setting)
     made: dict[str, Any] = {"plain": Plain(setting, data, trained)}
-    for weighting, how in loops:
-        made[f"{weighting} {how}"] = With(setting, data, trained, f"apw-{weighting.lower()}", how)
+    for name, how in loops:
+        made[f"{name} {how}"] = With(setting, data, trained, name, how)
     found = turns(made, repeats, setting.device, until)
     gc.collect()
     return [{**vars(setting), **row} for row in ratios(found)]
@@ -71,7 +74,7 @@ def sweep(
             few = (
                 setting.device == "cpu" and setting.model == "resnet-18"
             )  # an epoch takes long, and a step tells nothing new
-            rows += measure(setting, loops[::3] if few else loops, repeats, end)
+            rows += measure(setting, loops[::4] if few else loops, repeats, end)
         except Exception as error:
             rows.append({**vars(setting), "error": f"{type(error).__name__}: {error}"[:300]})
         torch._dynamo.reset()

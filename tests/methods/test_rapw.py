@@ -23,8 +23,8 @@ def begin(method: RAPW, *losses: float) -> None:
     method.plan(Epoch(2, method.n, values, lambda: values))
 
 
-def weigh(method: RAPW, losses: torch.Tensor, classes: int = 2) -> torch.Tensor:
-    batch = Batch(None, None, torch.arange(len(losses)))
+def weigh(method: RAPW, losses: torch.Tensor, classes: int = 2, y: torch.Tensor | None = None) -> torch.Tensor:
+    batch = Batch(None, y, torch.arange(len(losses)))
     return method.weigh(Step(torch.nn.Identity(), batch, torch.zeros(len(losses), classes), losses))
 
 
@@ -39,18 +39,49 @@ def test_odds_by_hand() -> None:
 def test_two_epochs_by_hand() -> None:
     method = RAPW(2, decay=0.5, lam=math.inf, classes=2)
     assert method.weights.tolist() == [0.5, 0.5]
-    # p = 1/2 and 1/4 at rho = 1/2: P = 1/2 and (1/4) / (1/4 + 3/4) = 1/4, so rho = (1/2 + 3/4) / 2 = 5/8.
-    begin(method, math.log(2), math.log(4))
-    assert method.rho.item() == pytest.approx(0.625)
-    # prior odds 3/5: odds 3/5 and 1/5, P = 3/8 and 1/6, in all 13/24.
-    torch.testing.assert_close(method.weights, torch.tensor([9 / 13, 4 / 13], dtype=torch.float64))
-    # The step looks at the mean of the memory and the current loss: (log 4 + 0) / 2 = log 2 for the second row.
-    weights = weigh(method, torch.tensor([math.log(2), 0.0], dtype=torch.float64))
+    # p = 3/4 and 1/2 at rho = 1/2: wrong with 1/4 and 1/2, so rho = 3/8. The mean of p is 5/8: (1/8) / (1/2) / 0.2 > 1.
+    begin(method, math.log(4 / 3), math.log(2))
+    assert method.rho.item() == pytest.approx(0.375)
+    assert method.trust == 1
+    # prior odds 5/3: odds 5 and 5/3, P = 5/6 and 5/8, 4 to 3.
+    torch.testing.assert_close(method.weights, torch.tensor([4 / 7, 3 / 7], dtype=torch.float64))
+    # The step looks at the mean of the memory and the current loss: (log 2 + log(8/9)) / 2 = log(4/3) for the second.
+    weights = weigh(method, torch.tensor([4 / 3, 8 / 9], dtype=torch.float64).log())
     torch.testing.assert_close(weights, torch.tensor([0.5, 0.5], dtype=torch.float64))
-    # Second epoch: memories (log 2 + log 8) / 2 = log 4 and (log 4 + log 4) / 2 = log 4, to float32.
-    begin(method, math.log(8), math.log(4))
-    torch.testing.assert_close(method.memory, torch.full((2,), math.log(4)))
-    assert method.rho.item() == pytest.approx(1 - 1 / 6, rel=1e-6)
+    # Second epoch: memories (log(4/3) + log 3) / 2 = log 2 and (log 2 + log 2) / 2 = log 2: rho stays, trust goes.
+    begin(method, math.log(3), math.log(2))
+    torch.testing.assert_close(method.memory, torch.full((2,), math.log(2)))
+    assert method.rho.item() == pytest.approx(0.375, rel=1e-6)
+    assert method.trust.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_no_class_loses_weight_as_a_whole_by_hand() -> None:
+    method = RAPW(4, decay=0.0, lam=math.inf, classes=2)
+    y = torch.tensor([0, 0, 0, 1])
+    # In the first epoch nothing is known, and all have 1/4.
+    losses = torch.tensor([4 / 3, 4 / 3, 2.0, 4.0], dtype=torch.float64).log()
+    torch.testing.assert_close(weigh(method, losses, y=y), torch.full((4,), 0.25, dtype=torch.float64))
+    # Wrong with 1/4, 1/4, 1/2, 3/4 at rho = 1/2: rho = 7/16, prior odds 9/7; mean p is 9/16, trust (1/16) / 0.5 / 0.2.
+    begin(method, *losses.tolist())
+    assert method.rho.item() == pytest.approx(7 / 16)
+    assert method.trust.item() == pytest.approx(0.625)
+    # Odds 27/7, 27/7, 9/7, 3/7: P = 27/34, 27/34, 9/16, 3/10, to the power 0.625.
+    first = torch.tensor([27 / 34, 27 / 34, 9 / 16, 3 / 10], dtype=torch.float64) ** 0.625
+    torch.testing.assert_close(weigh(method, losses, y=y), first / first.sum(), rtol=1e-6, atol=1e-9)
+    # After the epoch the class means are those of `first`: the rare class has a quarter of the weight, as of the rows.
+    method.plan(Epoch(3, 4, losses, lambda: losses))
+    weights = weigh(method, losses, y=y)
+    assert weights[3] > 0.9 * 0.25 > first[3] / first.sum()
+    torch.testing.assert_close(method.means, torch.stack([first[:3].mean(), first[3]]), rtol=1e-6, atol=1e-9)
+
+
+def test_a_network_that_knows_nothing_is_not_believed() -> None:
+    method = RAPW(4, lam=2.0, classes=2)
+    # Sure of one class, and half of the labels are of the other: no better than guessing.
+    begin(method, 1e-9, 1e-9, 30.0, 30.0)
+    assert method.trust == 0
+    losses = torch.tensor([1e-9, 1e-9, 30.0, 30.0], dtype=torch.float64)
+    torch.testing.assert_close(weigh(method, losses), torch.full((4,), 0.25, dtype=torch.float64))
 
 
 def test_the_memory_is_a_mean_until_it_is_long_enough() -> None:
@@ -69,7 +100,8 @@ def test_what_an_untrained_network_says_is_not_remembered() -> None:
 
 def test_the_confidence_is_superloss_s() -> None:
     method = RAPW(3, decay=0.0, lam=2.0, classes=10)
-    begin(method, 1.0, 1.0, 1.0)
+    begin(method, 1.0, 1.0, 1.0)  # p = 0.37 of ten classes
+    assert method.trust == 1
     losses = torch.tensor([0.0, math.log(10), 8.0], dtype=torch.float64)
     right = torch.sigmoid(right_odds(losses, method.rho, 10))
     expected = right * confidence(losses, math.log(10), 2.0)
@@ -137,6 +169,16 @@ def test_the_number_of_classes_comes_from_the_outputs() -> None:
     assert method.classes == 7
     begin(method, 1.0, 2.0)
     assert method.rho != 0.5
+
+
+def test_a_state_is_loaded_before_the_classes_are_known() -> None:
+    method = RAPW(2)
+    weigh(method, torch.tensor([1.0, 2.0]), classes=5, y=torch.tensor([0, 4]))
+    method.plan(Epoch(2, 2, torch.tensor([1.0, 2.0]), lambda: torch.tensor([1.0, 2.0])))
+    other = RAPW(2)
+    other.load_state_dict(method.state_dict())
+    for name, value in method.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["graded_easiness", "moving_threshold", "remember", "right_odds"]
+__all__ = ["graded_easiness", "moving_threshold", "remember", "right_odds", "trust"]
 
 SMALLEST_LOSS = 1e-6  # a probability of 1 would have infinite odds
 LARGEST_LOSS = 50.0
+KNOWING = 0.2  # two classes, 40 % of the labels wrong: what a perfect network agrees with beyond guessing
 
 
 def right_odds(losses: Tensor, rho: Tensor | float, classes: Tensor | float) -> Tensor:
@@ -75,3 +76,23 @@ def remember(memory: Tensor, losses: Tensor, decay: Tensor | float) -> Tensor:
     """
     mixed = torch.where(memory.isnan(), losses, (decay * memory + (1 - decay) * losses).to(losses.dtype))
     return torch.where(losses.isfinite(), mixed, memory)
+
+
+def trust(losses: Tensor, classes: Tensor | float) -> Tensor:
+    """How far losses may be believed, in [0, 1]: 0 if they are no better than guessing, 1 if they are by one fifth.
+
+    With p the mean probability of the labels, it is (p - 1/C) / (1 - 1/C) over 0.2, cut to [0, 1].
+
+    Args:
+        losses: (M,) cross-entropies that are known.
+        classes: C, at least 2.
+
+    Example:
+        >>> trust(torch.tensor([2.0, 2.5]).log(), classes=2)        # p is 0.45 in the mean, below 1/2
+        tensor(0., dtype=torch.float64)
+        >>> trust(torch.tensor([1.6, 2.5]).log(), classes=2).round(decimals=6)      # 0.5125: 0.0125 / 0.5 / 0.2
+        tensor(0.1250, dtype=torch.float64)
+    """
+    guess = 1 / torch.as_tensor(classes, dtype=torch.float64, device=losses.device)
+    agreed = (-losses.double()).exp().mean()
+    return ((agreed - guess) / (1 - guess) / KNOWING).clamp(0, 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core import Epoch, Method, Step, normalise
 from ..functional.apw import RHO_CLIP
-from ..functional.rapw import graded_easiness, moving_threshold, remember
+from ..functional.rapw import graded_easiness, moving_threshold, remember, trust
 from ..functional.superloss import confidence
 from .registry import register
 
@@ -33,6 +33,10 @@ class RAPW(Method):
       :math:`\beta = 0`: log C at :math:`\rho = 1/2`, and higher as :math:`\rho` falls.
     - A sample's weight in a batch is :math:`\frac{1+\beta}{2}`, times SuperLoss' confidence in its current loss,
       normalised over the batch. No weight is carried over, so nothing grows without end.
+    - No class loses weight as a whole: a weight is divided by the mean of its class in the epoch before. Otherwise
+      rare classes, and all but one in a network that has learned nothing yet, would be taken for wrong labels.
+    - A network that knows nothing is not believed: all this is raised to the power of a trust in [0, 1], which is 0
+      while the remembered losses are no better than guessing.
 
     Args:
         n: Rows of the training set.
@@ -42,18 +46,18 @@ class RAPW(Method):
         classes: C, at least 2; None takes it from the model's outputs of shape (B, C).
 
     Attributes:
-        weights: (N,) float64 (1 + beta) / 2 of the remembered losses, summing to one.
+        weights: (N,) float64 (1 + beta) / 2 of the remembered losses, to the power of the trust, summing to one.
         rho: The expected share of wrong labels.
+        trust: How far the remembered losses are believed, in [0, 1].
 
     Example:
-        >>> from torchcurriculum.core import Batch
         >>> method = RAPW(2, decay=0.5, lam=math.inf, classes=2)
-        >>> losses = torch.tensor([2.0, 4.0]).log()                   # p = 1/2 and 1/4
+        >>> losses = torch.tensor([4 / 3, 2.0]).log()                 # p = 3/4 and 1/2
         >>> method.plan(Epoch(2, 2, losses, lambda: losses))
-        >>> method.rho                                                # mean of 1/2 and 3/4, with rho = 1/2 before
-        tensor(0.6250, dtype=torch.float64)
-        >>> method.weights * 13                                       # odds 0.6 and 0.2: 3/8 and 1/6
-        tensor([9.0000, 4.0000], dtype=torch.float64)
+        >>> method.rho, method.trust                                  # mean of 1/4 and 1/2, with rho = 1/2 before
+        (tensor(0.3750, dtype=torch.float64), tensor(1., dtype=torch.float64))
+        >>> method.weights * 7                                        # odds 5 and 5/3: 5/6 and 5/8
+        tensor([4.0000, 3.0000], dtype=torch.float64)
 
     Reference:
         Ours (docs/decisions/0004-beyond-the-paper.md), after Li et al., Adaptively Point-weighting Curriculum Learning,
@@ -66,6 +70,9 @@ class RAPW(Method):
     times: Tensor
     rho: Tensor
     classes: Tensor
+    trust: Tensor
+    sums: Tensor
+    means: Tensor
 
     def __init__(self, n: int, decay: float = 0.95, lam: float = 2.0, classes: int | None = None) -> None:
         super().__init__()
@@ -83,11 +90,13 @@ class RAPW(Method):
         self.register_buffer("times", torch.tensor(0.0, dtype=torch.float64))
         self.register_buffer("rho", torch.tensor(0.5, dtype=torch.float64))
         self.register_buffer("classes", torch.tensor(classes or math.nan, dtype=torch.float64))
+        self.register_buffer("trust", torch.tensor(0.0, dtype=torch.float64))
+        self._resize(classes or 0)
 
     @property
     def weights(self) -> Tensor:
         """(N,) float64 weights that sum to one."""
-        right = (1 + self._easiness(self.memory)) / 2
+        right = ((1 + self._easiness(self.memory)) / 2) ** self.trust
         return right / right.sum()
 
     def plan(self, epoch: Epoch) -> None:
@@ -99,37 +108,46 @@ class RAPW(Method):
             return
         losses = epoch.losses()
         self._follow(losses)
+        self.means.copy_(torch.where(self.sums[1] > 0, self.sums[0] / self.sums[1], self.means))
+        self.sums.zero_()
         self.memory.copy_(remember(self.memory, losses.to(self.memory.dtype), self._keep()))
         known = ~self.memory.isnan()
         self.times += losses.isfinite().any()
         if not bool(self.classes.isnan()) and bool(known.any()):
             wrong = (1 - self._easiness(self.memory[known])) / 2
             self.rho.copy_(wrong.mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
+            self.trust.copy_(trust(self.memory[known], self.classes))
 
     def weigh(self, step: Step) -> Tensor:
         """The probability that each label is right, times the confidence, normalised over the global batch."""
         losses = step.losses.detach().double()
         self._follow(losses)
         if self._given is None:
-            self.classes.fill_(_classes_of(step.logits))
+            classes = _classes_of(step.logits)
+            self.classes.fill_(classes)
+            if classes != self.means.numel():
+                self._resize(classes)
         kept = self.memory[step.index.to(self.memory.device, non_blocking=True)].double()
         # What the memory will hold after this epoch; rows without one are as likely right as any.
         keep = self._keep()
         value = torch.where(kept.isnan(), kept, keep * kept + (1 - keep) * losses)
         right = (1 + self._easiness(value)) / 2
         sure = right if self.lam == math.inf else right * confidence(losses, self.classes.log(), self.lam)
-        return normalise(sure.log())[0]
+        sure = sure**self.trust
+        given = self._one_hot(step.batch.y, sure)
+        self.sums += step.total(torch.stack([sure @ given, given.sum(0)]))
+        return normalise(sure.log() - given @ self.means.log())[0]
 
     def graph_key(self) -> Hashable:
         """Every step is the same; all state is in buffers."""
         return "rapw"
 
     def report(self) -> Mapping[str, Any]:
-        """rho, e, the phase (later once fewer than half of the labels seem wrong) and E-Prop at e."""
+        """rho, e, the phase (later once fewer than half of the labels seem wrong), E-Prop at e and the trust."""
         threshold = moving_threshold(self.rho, self.classes)
         easy = (self.memory <= threshold).double().mean()
         phase = "early" if self.rho >= 0.5 else "later"
-        return {"rho": self.rho, "threshold": threshold, "phase": phase, "eprop": easy}
+        return {"rho": self.rho, "threshold": threshold, "phase": phase, "eprop": easy, "trust": self.trust}
 
     def _keep(self) -> Tensor:
         """The old share in a mean of all losses so far, until it would exceed ``decay``."""
@@ -138,6 +156,24 @@ class RAPW(Method):
     def _easiness(self, losses: Tensor) -> Tensor:
         beta = graded_easiness(losses, self.rho, self.classes)
         return torch.where(self.classes.isnan(), torch.zeros_like(beta), beta)
+
+    def _one_hot(self, y: Any, like: Tensor) -> Tensor:
+        """(B, C) which class each label is; labels of another form are all of one class."""
+        size = self.means.numel()
+        if not isinstance(y, Tensor) or y.shape != like.shape or y.is_floating_point():
+            y = torch.zeros_like(like, dtype=torch.int64)
+        return (y.to(like.device)[:, None] == torch.arange(size, device=like.device)).to(like.dtype)
+
+    def _resize(self, classes: int) -> None:
+        """Sums and counts of the classes' weights in this epoch, and their means in the one before."""
+        self.register_buffer("sums", self.memory.new_zeros(2, classes, dtype=torch.float64))
+        self.register_buffer("means", self.memory.new_ones(classes, dtype=torch.float64))
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        means = state_dict.get(f"{prefix}means")
+        if self._given is None and isinstance(means, Tensor) and means.ndim == 1:
+            self._resize(len(means))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _follow(self, x: Tensor) -> None:
         if self.memory.device != x.device:
@@ -156,8 +192,8 @@ def _classes_of(logits: Any) -> int:
     RAPW,
     "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
     when="Many wrong labels, classes, and cross-entropy. Two knobs whose defaults need no noise rate. With "
-    "measure='running' it costs no pass. Where a network hardly learns, it grows sure of its guesses (NCI1). It is "
-    "new: its figures and what was tried stand in docs/results/beyond.md.",
+    "measure='running' it costs no pass. Where a network hardly learns, it trains as "
+    "vanilla does. Its figures and what was tried stand in docs/results/beyond.md.",
     cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
 )
 def _rapw(n: int, epochs: int, **options: Any) -> RAPW:

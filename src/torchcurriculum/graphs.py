@@ -100,10 +100,16 @@ class GraphedStep:
         return loss
 
     def _step(self, batch: Batch) -> Tensor:
-        whole = len(batch.index) == self.curriculum.batch_size
-        # A compiled model would be compiled again for the few rows at the end of an epoch.
-        model = self.model if whole else getattr(self.model, "_orig_mod", self.model)
-        return self._run(lambda: self.curriculum.viewed_loss(model, batch))
+        if len(batch.index) == self.curriculum.batch_size:
+            return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
+        # For the few rows at the end of an epoch, whose number may be another in every epoch, a compiled model would be
+        # compiled again, and cuDNN would try all of its algorithms, which takes longer than an epoch.
+        model = getattr(self.model, "_orig_mod", self.model)
+        tries, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        try:
+            return self._run(lambda: self.curriculum.viewed_loss(model, batch))
+        finally:
+            torch.backends.cudnn.benchmark = tries
 
     def _run(self, compute: Callable[[], Tensor]) -> Tensor:
         with self._autocast():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -42,7 +40,7 @@ def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor
 if triton is not None:
 
     @triton.jit
-    def _masses(log_weights: Any, easy: Any, parts: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    def _masses(log_weights, easy, parts, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         block = tl.program_id(0).to(tl.int64)
         rows = block * BLOCK + tl.arange(0, BLOCK)
         inside = rows < n
@@ -57,7 +55,7 @@ if triton is not None:
         tl.store(parts + block * 4 + 3, tl.sum(flags.to(tl.float32), 0).to(top.dtype))
 
     @triton.jit
-    def _shift(log_weights: Any, easy: Any, for_easy: Any, for_hard: Any, n: Any, BLOCK: tl.constexpr) -> None:
+    def _shift(log_weights, easy, for_easy, for_hard, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = rows < n
         weights = tl.load(log_weights + rows, mask=inside, other=0.0)

@@ -21,10 +21,10 @@ import numpy as np
 SETS = ("n40", "worse")
 LOG_C = math.log(10)
 SUPERLOSS = {f"superloss {lam}": ("superloss", {"tau": LOG_C, "lam": lam}) for lam in (0.25, 0.5, 1.0, 2.0)}
-CONFIRMED = ("superloss 1.0",)  # and the lambda that was chosen
+CONFIRMED = ("superloss 0.25", "superloss 1.0")  # the lambda that was chosen, and the usual one
 CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "rapw": ("rapw", {}),
-    "rapw 0.9": ("rapw", {"decay": 0.9}),
+    "rapw 0.95": ("rapw", {"decay": 0.95}),
     "rapw 0.98": ("rapw", {"decay": 0.98}),
     "rapw lam 3": ("rapw", {"lam": 3.0}),
 }

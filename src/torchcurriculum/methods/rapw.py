@@ -74,7 +74,7 @@ class RAPW(Method):
     sums: Tensor
     means: Tensor
 
-    def __init__(self, n: int, decay: float = 0.95, lam: float = 2.0, classes: int | None = None) -> None:
+    def __init__(self, n: int, decay: float = 0.9, lam: float = 2.0, classes: int | None = None) -> None:
         super().__init__()
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")

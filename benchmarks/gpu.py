@@ -29,10 +29,11 @@ from common import Plain, Setting, Trained, With, images, save, seconds, where
 from torch import Tensor, nn
 
 from torchcurriculum import APW, Curriculum, GraphedStep, Step, kernels, methods
-from torchcurriculum.core import Batch
+from torchcurriculum.core import Batch, Epoch
 from torchcurriculum.functional import apw as reference
 from torchcurriculum.models.simple_cnn import simple_cnn
 
+FUSED = ("apw-e", "apw-i", "apw-ei", "superloss", "rapw")
 STEPPED = ("apw-e", "apw-i", "apw-ei", "rapw", "superloss", "infobatch")
 Report = Callable[[Any], None]
 
@@ -56,6 +57,10 @@ def check_kernels(report: Report, _: float) -> None:
         found[f"shift_difference_{n}"] = float((a - b).abs().max())
         report(found)
     copied = scale.copy_bandwidth(n, "cuda", 9)
+    for fused.BLOCK, fused.WARPS in ((1024, 4), (2048, 4), (2048, 8), (4096, 4), (4096, 16), (8192, 16), (4096, 8)):
+        took = statistics.median(scale.times(lambda: fused.masses(logs, easy), 9, "cuda"))
+        moved = statistics.median(scale.times(lambda: fused.shift_(logs, easy, up, down), 9, "cuda"))
+        found[f"ms_{fused.BLOCK}_{fused.WARPS}"] = [took * 1e3, moved * 1e3]
     works: dict[str, tuple[int, Callable[[], Any]]] = {
         "fused_masses": (9, lambda: fused.masses(logs, easy)),
         "torch_masses": (9, lambda: reference.masses(logs, easy)),
@@ -67,6 +72,28 @@ def check_kernels(report: Report, _: float) -> None:
         found[name] = {"ms": took * 1e3, "times_its_floor": took * copied / (moved * n)}
     found["copy_gb_s"], found["used_by_apw"] = copied / 1e9, kernels.fused(logs)
     report(found)
+    found["steps_fused_minus_plain"] = {name: _fused_step(name) for name in FUSED}
+    report(found)
+
+
+def _fused_step(name: str) -> float:
+    """The largest difference that a fused step makes to the loss, its gradient or the method's state, in float64."""
+    options: dict[str, Any] = {"superloss": {"tau": 2.3}, "rapw": {"classes": 10}}.get(name, {})
+    results = []
+    for fused in (True, False):
+        method = methods.build(name, 5000, 20, **options).cuda()
+        draw = torch.Generator(device="cuda").manual_seed(0)
+        every = torch.rand(5000, device="cuda", generator=draw) * 3
+        method.plan(Epoch(2, 5000, every, lambda every=every: every))  # type: ignore[misc]
+        losses = (torch.rand(3000, device="cuda", dtype=torch.float64, generator=draw) * 5).requires_grad_()
+        rows = torch.randperm(5000, device="cuda", generator=draw)[:3000]
+        step = Step(None, Batch(None, rows % 10, rows), torch.zeros(3000, 10, device="cuda"), losses)  # type: ignore[arg-type]
+        loss = method.fused_loss(step, torch.zeros(5000, device="cuda")) if fused else method.loss(step)
+        assert loss is not None, f"{name} has no fused step"
+        loss.backward()
+        assert losses.grad is not None
+        results.append([loss.detach(), losses.grad, *method.state_dict().values()])
+    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(*results, strict=True) if a.numel())
 
 
 def check_scale(report: Report, _: float) -> None:

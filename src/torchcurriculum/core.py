@@ -406,6 +406,13 @@ class Method(nn.Module):
         """The scalar to call ``backward`` on."""
         return step.reduce(self.weigh(step))
 
+    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+        """``loss`` in one kernel, which also notes the losses of the step's rows in ``seen``; None if there is none.
+
+        Asked in a single process, of whole steps on an accelerator only. It must be worth the same as ``loss``.
+        """
+        return None
+
     def plan_whole(self, epoch: Epoch) -> Tensor | None:
         """``plan`` for a wrapper that samples from ``weights``: every row's weight must be current afterwards."""
         return self.plan(epoch)

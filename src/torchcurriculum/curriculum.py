@@ -174,10 +174,12 @@ class Curriculum:
         return self._loss(self._step(model, batch))
 
     def _loss(self, step: Step) -> Tensor:
-        loss = self.method.loss(step)
+        whole = step.losses.is_cuda and step.valid is None and step.batch.pair is None and distributed.world_size() == 1
+        fused = self.method.fused_loss(step, self._last.values) if whole else None
+        loss = self.method.loss(step) if fused is None else fused
         if self._position in self._shares:
             loss = loss * self._shares[self._position].to(loss)
-        if self.measure == "running" or step.batch.pair is None:
+        if fused is None and (self.measure == "running" or step.batch.pair is None):
             self._note(step)
         self.count_step()
         return loss

@@ -148,7 +148,6 @@ class _Captured:
         if here.pair is not None and batch.pair is not None:
             pairs += [(here.pair.y, batch.pair.y), (here.pair.index, batch.pair.index)]
             pairs += [(here.pair.share, batch.pair.share)]
-        for mine, new in pairs:
-            mine.copy_(new)
+        torch._foreach_copy_([mine for mine, _ in pairs], [new for _, new in pairs])  # one kernel for each type
         self._graph.replay()
         return self._loss

@@ -1,14 +1,16 @@
-"""Passes over all N rows: fused Triton kernels on CUDA where Triton works, else the functions of `functional`."""
+"""Fused Triton kernels on CUDA where Triton works, else plain torch: passes over all N rows, and steps of a batch."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..functional import apw as reference
 
-__all__ = ["fused", "masses", "shift_"]
+__all__ = ["fused", "masses", "shift_", "step"]
 
 _broken: list[str] = []  # why Triton is not asked again, once it has failed
 
@@ -29,10 +31,8 @@ def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
 
         try:
             return apw.masses(log_weights, easy)
-        except Exception as error:  # no compiler at hand, a driver too old: whatever Triton dislikes about a machine
-            _broken.append(repr(error))
-            words = "Triton cannot compile here, so passes over all rows take several times as long"
-            warnings.warn(f"{words}: {error!r:.300}", stacklevel=2)
+        except Exception as error:
+            _give_up(error)
     return reference.masses(log_weights, easy)
 
 
@@ -43,3 +43,27 @@ def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor
 
         return apw.shift_(log_weights, easy, for_easy, for_hard)
     return reference.shift_(log_weights, easy, for_easy, for_hard)
+
+
+def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) -> Tensor | None:
+    """The scalar loss of a batch by ``heads.name``, with its losses noted in ``seen``; None if it cannot be."""
+    if not losses.is_cuda or losses.dtype not in (torch.float32, torch.float64) or _broken:
+        return None
+    if seen.device != losses.device or index.device != losses.device or torch.compiler.is_compiling():
+        return None
+    from . import heads
+
+    if heads.triton is None or not 0 < len(losses) <= heads.LARGEST:
+        return None
+    try:
+        return getattr(heads, name)(losses, seen, index, *state)
+    except Exception as error:
+        _give_up(error)
+        return None
+
+
+def _give_up(error: Exception) -> None:
+    """No compiler at hand, a driver too old: whatever Triton dislikes about a machine, it is not asked again."""
+    _broken.append(repr(error))
+    words = "Triton cannot compile here, so a curriculum costs more than it has to"
+    warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)

@@ -138,6 +138,13 @@ class APW(Method):
         """The weights of the batch."""
         return self._batch_weights(step.losses.detach(), step.index)
 
+    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+        """The same in one kernel."""
+        if type(self) is not APW or self.log_weights.device != step.losses.device:
+            return None
+        change = None if self.weighting == "E" else (self.threshold, self.alpha)
+        return kernels.step("apw", step.losses, seen, step.index, self.log_weights, change)
+
     def graph_key(self) -> Hashable:
         """Every step is the same; all state is in buffers."""
         return self.weighting

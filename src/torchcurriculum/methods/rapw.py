@@ -8,11 +8,13 @@ from numbers import Real
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from .. import kernels
 from ..core import Epoch, Method, Step, normalise
 from ..functional.apw import RHO_CLIP
-from ..functional.rapw import graded_easiness, moving_threshold, remember, trust
+from ..functional.rapw import graded_easiness, moving_threshold, remember, right_odds, trust
 from ..functional.superloss import confidence
 from .registry import register
 
@@ -71,6 +73,7 @@ class RAPW(Method):
     rho: Tensor
     classes: Tensor
     trust: Tensor
+    knobs: Tensor
     sums: Tensor
     means: Tensor
 
@@ -91,6 +94,7 @@ class RAPW(Method):
         self.register_buffer("rho", torch.tensor(0.5, dtype=torch.float64))
         self.register_buffer("classes", torch.tensor(classes or math.nan, dtype=torch.float64))
         self.register_buffer("trust", torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("knobs", torch.tensor([decay, lam], dtype=torch.float64), persistent=False)
         self._resize(classes or 0)
 
     @property
@@ -122,21 +126,26 @@ class RAPW(Method):
         """The probability that each label is right, times the confidence, normalised over the global batch."""
         losses = step.losses.detach().double()
         self._follow(losses)
-        if self._given is None:
-            classes = _classes_of(step.logits)
-            self.classes.fill_(classes)
-            if classes != self.means.numel():
-                self._resize(classes)
+        self._count_classes(step.logits)
         kept = self.memory[step.index.to(self.memory.device, non_blocking=True)].double()
         # What the memory will hold after this epoch; rows without one are as likely right as any.
         keep = self._keep()
         value = torch.where(kept.isnan(), kept, keep * kept + (1 - keep) * losses)
-        right = (1 + self._easiness(value)) / 2
-        sure = right if self.lam == math.inf else right * confidence(losses, self.classes.log(), self.lam)
-        sure = sure**self.trust
+        sure = F.logsigmoid(right_odds(value, self.rho, self.classes))
+        if self.lam != math.inf:
+            sure = sure + confidence(losses, self.classes.log(), self.lam).log()
+        sure = self.trust * sure
         given = self._one_hot(step.batch.y, sure)
-        self.sums += step.total(torch.stack([sure @ given, given.sum(0)]))
-        return normalise(sure.log() - given @ self.means.log())[0]
+        self.sums += step.total(torch.stack([sure.exp() @ given, given.sum(0)]))
+        return normalise(sure - given @ self.means.log())[0]
+
+    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+        """The same in one kernel."""
+        if type(self) is not RAPW or self.memory.device != step.losses.device:
+            return None
+        self._count_classes(step.logits)
+        y = step.batch.y if _are_classes(step.batch.y, step.losses) else None
+        return kernels.step("rapw", step.losses, seen, step.index, y, dict(self.named_buffers()))
 
     def graph_key(self) -> Hashable:
         """Every step is the same; all state is in buffers."""
@@ -159,10 +168,16 @@ class RAPW(Method):
 
     def _one_hot(self, y: Any, like: Tensor) -> Tensor:
         """(B, C) which class each label is; labels of another form are all of one class."""
-        size = self.means.numel()
-        if not isinstance(y, Tensor) or y.shape != like.shape or y.is_floating_point():
+        if not _are_classes(y, like):
             y = torch.zeros_like(like, dtype=torch.int64)
-        return (y.to(like.device)[:, None] == torch.arange(size, device=like.device)).to(like.dtype)
+        classes = torch.arange(self.means.numel(), device=like.device)
+        return (y.to(like.device)[:, None] == classes).to(like.dtype)
+
+    def _count_classes(self, logits: Any) -> None:
+        """Takes the number of classes from the first outputs, unless it was given."""
+        if self._given is None and (classes := _classes_of(logits)) != self.means.numel():
+            self.classes.fill_(classes)
+            self._resize(classes)
 
     def _resize(self, classes: int) -> None:
         """Sums and counts of the classes' weights in this epoch, and their means in the one before."""
@@ -178,6 +193,10 @@ class RAPW(Method):
     def _follow(self, x: Tensor) -> None:
         if self.memory.device != x.device:
             self.to(x.device)
+
+
+def _are_classes(y: Any, losses: Tensor) -> bool:
+    return isinstance(y, Tensor) and y.shape == losses.shape and not y.is_floating_point()
 
 
 def _classes_of(logits: Any) -> int:

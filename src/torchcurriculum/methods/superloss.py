@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..core import Method, Step, total
 from ..functional.superloss import confidence
 from .registry import register
@@ -46,6 +47,7 @@ class SuperLoss(Method):
 
     tau: Tensor
     seen: Tensor
+    strength: Tensor
 
     def __init__(
         self, tau: float | Literal["running", "average"] = "running", lam: float = 1.0, smoothing: float = 0.9
@@ -63,6 +65,7 @@ class SuperLoss(Method):
         self.rule = tau if isinstance(tau, str) else None
         self.register_buffer("tau", torch.tensor(0.0 if isinstance(tau, str) else tau, dtype=torch.float64))
         self.register_buffer("seen", torch.tensor(0.0, dtype=torch.float64))
+        self.register_buffer("strength", torch.tensor(float(lam), dtype=torch.float64), persistent=False)
 
     def weigh(self, step: Step) -> Tensor:
         """sigma* / B of each row, after tau has taken this batch in."""
@@ -70,6 +73,12 @@ class SuperLoss(Method):
         if self.rule is not None:
             self._follow_losses(losses)
         return confidence(losses, self.tau, self.lam) * step.uniform()
+
+    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+        """The same in one kernel, where tau is a number."""
+        if type(self) is not SuperLoss or self.rule is not None or self.tau.device != step.losses.device:
+            return None
+        return kernels.step("superloss", step.losses, seen, step.index, self.tau, self.strength)
 
     def graph_key(self) -> Hashable:
         """Every step is the same; tau is a buffer."""

@@ -3,7 +3,10 @@
 python benchmarks/beyond_jobs.py choose > jobs.json         seeds 0-2, judged on the validation split
 python benchmarks/beyond_jobs.py confirm > jobs.json        seeds 10-14, judged on the test set, once
 python benchmarks/beyond_jobs.py speed > jobs.json          what docs/speed.md compares: losses, alternatives
-python benchmarks/beyond_jobs.py table RESULTS.jsonl ... [--part valid|test]
+python benchmarks/beyond_jobs.py table RESULTS ... [--part valid|test]        means, and the sum that chooses
+python benchmarks/beyond_jobs.py versus RESULTS ... [--part valid|test]       paired differences of RAPW to the others
+
+RESULTS are files of `beyond.py`, or docs/results/beyond.json with --stage choose|confirm|speed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student
 
 SETS = ("n40", "worse")
 LOG_C = math.log(10)
@@ -64,36 +68,64 @@ def _jobs(
     ]
 
 
-def table(paths: list[Path], part: str) -> str:
-    """Mean ± standard deviation over seeds, per cent, and the sum by which decision 4 chooses."""
-    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
+FIGURES = (("best", "acc"), ("best", "eprop"), ("best", "ece"), ("last", "acc"), ("last", "eprop"), ("last", "ece"))
+Found = dict[tuple[str, str], dict[int, dict[str, Any]]]  # set and label -> seed -> row
+
+
+def read(paths: list[Path], stage: str | None) -> Found:
+    found: Found = defaultdict(dict)
     for path in paths:
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
-            if "best" in row:
+        text = path.read_text()
+        rows = json.loads(text)["runs"] if path.suffix == ".json" else map(json.loads, text.splitlines())
+        for row in rows:
+            if "best" in row and stage in (None, row.get("stage")):
                 found[row["set"], row["label"]][row["seed"]] = row
-    lines = ["| set | method | seeds | T-ACC best | E-Prop† best | ECE best | T-ACC last | E-Prop† last | sum |"]
-    lines.append("|---" * 9 + "|")
+    return found
+
+
+def table(found: Found, part: str) -> str:
+    """Mean ± standard deviation over seeds, per cent, and the sum by which decision 4 chooses."""
+    names = "T-ACC best | E-Prop† best | ECE best | T-ACC last | E-Prop† last | ECE last"
+    lines = [f"| set | method | seeds | {names} | sum |", "|---" * 10 + "|"]
     for (where, label), rows in sorted(found.items()):
-        cells, total = [], 0.0
-        for moment, key in (("best", "acc"), ("best", "eprop"), ("best", "ece"), ("last", "acc"), ("last", "eprop")):
+        cells, chosen = [], 0.0
+        for moment, key in FIGURES:
             values = 100 * np.array([row[moment][f"{part}_{key}"] for row in rows.values()])
             spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
             cells.append(f"{values.mean():.2f}{spread}")
-            total += values.mean() if key != "ece" else 0.0
-        lines.append(f"| {where} | `{label}` | {len(rows)} | {' | '.join(cells)} | {total:.2f} |")
+            chosen += values.mean() if key != "ece" else 0.0
+        lines.append(f"| {where} | `{label}` | {len(rows)} | {' | '.join(cells)} | {chosen:.2f} |")
+    return "\n".join(lines)
+
+
+def versus(found: Found, part: str, mine: str = "rapw") -> str:
+    """RAPW minus each other method, paired by seed, in points, with a 95 % t-interval."""
+    names = "T-ACC best | E-Prop† best | T-ACC last | E-Prop† last"
+    lines = [f"| set | `{mine}` minus | seeds | {names} |", "|---" * 7 + "|"]
+    for where, label in sorted(found):
+        pairs = [(found[where, mine][seed], row) for seed, row in found[where, label].items() if label != mine]
+        if len(pairs) < 2:
+            continue
+        cells = []
+        for moment, key in (figure for figure in FIGURES if figure[1] != "ece"):
+            gaps = 100 * np.array([a[moment][f"{part}_{key}"] - b[moment][f"{part}_{key}"] for a, b in pairs])
+            half = float(student.ppf(0.975, len(gaps) - 1)) * gaps.std(ddof=1) / math.sqrt(len(gaps))
+            cells.append(f"{gaps.mean():+.2f} [{gaps.mean() - half:+.2f}, {gaps.mean() + half:+.2f}]")
+        lines.append(f"| {where} | `{label}` | {len(pairs)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("choose", "confirm", "speed", "table"))
+    parser.add_argument("what", choices=("choose", "confirm", "speed", "table", "versus"))
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--part", choices=("valid", "test"), default="valid")
+    parser.add_argument("--stage", choices=("choose", "confirm", "speed"))
     options = parser.parse_args()
-    if options.what == "table":
-        print(table(options.files, options.part))
+    if options.what in ("table", "versus"):
+        found = read(options.files, options.stage)
+        print(table(found, options.part) if options.what == "table" else versus(found, options.part))
     else:
         print(json.dumps(jobs(options.what, options.epochs), indent=1))
 

@@ -1,0 +1,79 @@
+"""Rare classes: digits where half of the classes keep a tenth of their rows, clean and with 20 % of the labels wrong.
+
+    OMP_NUM_THREADS=1 python benchmarks/uneven.py [--seeds 0 1 2 3 4]
+
+A method that takes hard rows for wrong ones takes rare ones for wrong first. Figures are recalls on the clean test set,
+whose classes are even: their mean over all classes, and over the rare ones, at the last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import numpy as np
+import torch
+
+from torchcurriculum import Arrays, Curriculum, methods
+from torchcurriculum.core import derive, evaluating
+from torchcurriculum.recipes import digits
+
+METHODS = {"vanilla": {}, "superloss": {"tau": math.log(10)}, "apw-e": {}, "rapw": {}}
+RARE = torch.arange(5)
+KEPT, EPOCHS = 0.1, 40
+
+
+def uneven(seed: int, rate: float) -> tuple[Arrays, Arrays]:
+    """Training rows with rare classes and wrong labels, and the test part."""
+    parts = digits.load(seed)
+    (x, y), test = parts["train"], Arrays(*parts["test"])
+    draw = torch.Generator().manual_seed(derive(seed, "uneven"))
+    kept = ~torch.isin(y, RARE) | (torch.rand(len(y), generator=draw) < KEPT)
+    x, y = x[kept], y[kept]
+    wrong = torch.rand(len(y), generator=draw) < rate
+    other = (y + torch.randint(1, 10, (len(y),), generator=draw)) % 10
+    return Arrays(x, torch.where(wrong, other, y)), test
+
+
+def recalls(name: str, seed: int, rate: float) -> tuple[float, float]:
+    train, test = uneven(seed, rate)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "initial weights"))
+        model = digits.model()
+    method = methods.build(name, len(train), EPOCHS, **METHODS[name])
+    curriculum = Curriculum(method, train, batch_size=64, seed=seed, measure="running")
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS, 1e-6)
+    for _ in range(EPOCHS):
+        for batch in curriculum.epoch(model):
+            optimizer.zero_grad(set_to_none=True)
+            curriculum.loss(model, batch).backward()
+            optimizer.step()
+        schedule.step()
+    with evaluating(model), torch.no_grad():
+        right = (model(test.x).argmax(1) == test.y).double()
+    found = torch.stack([right[test.y == label].mean() for label in range(10)])
+    return found.mean().item(), found[RARE].mean().item()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    options = parser.parse_args()
+    print("| wrong labels | method | recall, all classes | - vanilla | recall, rare classes | - vanilla |")
+    print("|---" * 6 + "|")
+    for rate in (0.0, 0.2):
+        plain: np.ndarray | None = None
+        for name in METHODS:
+            found = 100 * np.array([recalls(name, seed, rate) for seed in options.seeds])
+            plain = found if plain is None else plain
+            cells = []
+            for which in (0, 1):
+                gap = (found - plain)[:, which]
+                cells.append(f"{found[:, which].mean():.2f} ± {found[:, which].std(ddof=1):.2f}")
+                cells.append(f"{gap.mean():+.2f} ± {gap.std(ddof=1):.2f}")
+            print(f"| {rate:.0%} | `{name}` | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

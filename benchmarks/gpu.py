@@ -57,10 +57,6 @@ def check_kernels(report: Report, _: float) -> None:
         found[f"shift_difference_{n}"] = float((a - b).abs().max())
         report(found)
     copied = scale.copy_bandwidth(n, "cuda", 9)
-    for fused.BLOCK, fused.WARPS in ((1024, 4), (2048, 4), (2048, 8), (4096, 4), (4096, 16), (8192, 16), (4096, 8)):
-        took = statistics.median(scale.times(lambda: fused.masses(logs, easy), 9, "cuda"))
-        moved = statistics.median(scale.times(lambda: fused.shift_(logs, easy, up, down), 9, "cuda"))
-        found[f"ms_{fused.BLOCK}_{fused.WARPS}"] = [took * 1e3, moved * 1e3]
     works: dict[str, tuple[int, Callable[[], Any]]] = {
         "fused_masses": (9, lambda: fused.masses(logs, easy)),
         "torch_masses": (9, lambda: reference.masses(logs, easy)),
@@ -249,7 +245,7 @@ def page(results: dict[str, Any]) -> str:
     head, parts = results["environment"], results["sections"]
     words = f"{head['accelerator']}, torch {head['torch']}, python {head['python']}, commit {head['commit']}."
     lines = ["# On an accelerator", "", f"```\n{head['command']}\n```", "", words]
-    titles = {"kernels": "The fused passes against the reference", "steps": "Steps: no waiting, captured, one graph"}
+    titles = {"kernels": "Fused kernels against plain torch", "steps": "Steps: no waiting, captured, one graph"}
     for name, part in parts.items():
         found = part.get("results")
         lines += ["", f"## {titles.get(name, name.capitalize())}", ""]

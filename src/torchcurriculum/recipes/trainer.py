@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "cifar10n": lambda x: x.permute(0, 2, 3, 1),
 }
 Watch = Callable[[str, int, dict[str, Any]], None]
+Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 class Interrupted(Exception):
@@ -150,10 +152,11 @@ class _Run:
         fits = len(self.train_set) * problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
-        autocast = partial(torch.autocast, device.type, torch.bfloat16) if recipe.precision == "bfloat16" else None
+        half = recipe.precision == "bfloat16"
+        self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
         net = torch.compile(self.model) if recipe.compile else self.model
         # Dropout is seeded before every step, which a captured one would not see.
-        self.step = GraphedStep(self.curriculum, net, self.optimizer, autocast, capture=not self.draws)  # type: ignore[arg-type]
+        self.step = GraphedStep(self.curriculum, net, self.optimizer, self.autocast, capture=not self.draws)  # type: ignore[arg-type]
 
     def _parts(self) -> dict[str, Any]:
         optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]
@@ -192,14 +195,17 @@ class _Run:
         number = len(self.record.epochs)
         best = best_epoch(self.record) == number - 1
         if self.predictions is not None and (best or number % max(1, self.recipe.epochs // NOTED) == 0):
-            self.predictions.note(_logits(self.model, self.train_set), best)
+            with self.autocast():
+                logits = _logits(self.model, self.train_set)
+            self.predictions.note(logits, best)
 
     def _scores(self) -> dict[str, float]:
         """Every metric on the validation and the test part."""
         threshold = self.record.epochs[-1].get("threshold", self.threshold)
-        scores = {"valid": evaluate(self.model, self.sets["valid"], threshold)}
-        same = self.recipe.one_set
-        scores["test"] = scores["valid"] if same else evaluate(self.model, self.sets["test"], threshold)
+        with self.autocast():
+            scores = {"valid": evaluate(self.model, self.sets["valid"], threshold)}
+            same = self.recipe.one_set
+            scores["test"] = scores["valid"] if same else evaluate(self.model, self.sets["test"], threshold)
         return {f"{part}_{key}": value for part in scores for key, value in scores[part]}
 
     def _leave(self, stop: GracefulStop) -> None:
@@ -329,7 +335,7 @@ def _seed_generator(device: torch.device, seed: int) -> None:
 def _logits(model: nn.Module, data: Rows) -> Tensor:
     chunk = CHUNKS.get(data.y.device.type, 2048)
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(data.batch(rows)[0]) for rows in torch.arange(len(data)).split(chunk)])
+        return torch.cat([model(data.batch(rows)[0]).float() for rows in torch.arange(len(data)).split(chunk)])
 
 
 def _losses(model: nn.Module, data: Rows) -> Tensor:

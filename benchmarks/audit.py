@@ -3,6 +3,7 @@
     python benchmarks/audit.py                                     # digits with 0, 10, 20 and 40 % flips
     python benchmarks/audit.py --wrench DIR                        # and the real weak labels of DIR/trec, DIR/youtube
     python benchmarks/audit.py --records DIR ... [--no-digits]     # and records of `curriculum run` that know the truth
+    python benchmarks/audit.py --judged FILE ... [--no-digits]     # and what `beyond.py` judged on another machine
 
 Results are kept by name in OUT.json, so that parts can be measured on different machines; OUT.md is written from it.
 cleanlab comes with `pip install cleanlab`; without it its rows are left out.
@@ -39,6 +40,11 @@ from torchcurriculum.record import RecordError
 RATES = (0.0, 0.1, 0.2, 0.4)
 TOPS = (0.01, 0.05, 0.1)
 COLUMNS = ("auroc", "average_precision", *(f"top_{top:g}" for top in TOPS))
+NAMES = {
+    f"{name}, {net}": f"{words}, {net}"
+    for name, words in {"n40": "CIFAR-10, 40% flipped", "worse": "CIFAR-10N worse", "clean": "CIFAR-10, clean"}.items()
+    for net in ("simple-cnn", "resnet18-3x3")
+}
 MARKER = "\n## What it says\n"
 Row = dict[str, Any]
 Run = tuple[str, str, Record]  # data, method, what happened
@@ -151,6 +157,23 @@ def record_runs(folders: list[Path]) -> Iterator[Run]:
         yield str(data), str(record.meta.get("method", "?")), record
 
 
+def judged_rows(path: Path) -> list[Row]:
+    """Rows that `beyond.py` made of its jobs, and cleanlab's for the probabilities that it kept beside them."""
+    rows = []
+    for line in path.read_text().splitlines():
+        job = json.loads(line)
+        some = [{**row, "data": NAMES.get(row["data"], row["data"])} for row in job.get("judged", [])]
+        name = f"{job.get('set')}-{job.get('model', 'simple-cnn')}-{job.get('method')}-{job.get('seed')}.npz"
+        kept = path.with_name(f"{path.stem}-shares") / name
+        if some and kept.exists():
+            with np.load(kept) as held:
+                given, clean, shares = held["labels"].astype(np.int64), held["clean"], held["p"]
+            head = {key: some[0][key] for key in ("data", "method", "seed", "n", "truth")}
+            some += cleanlab_rows(head, _nothing(given, given != clean), shares, "cleanlab, same run")
+        rows += some
+    return rows
+
+
 # ---------------------------------------------------------------------- scores
 
 
@@ -183,12 +206,16 @@ def judge_folds(rate: float, seed: int, folds: int) -> list[Row]:
     problem = load_data(recipe, seed)
     assert problem.clean is not None
     given, clean = problem.sets["train"].y.numpy(), problem.clean.numpy()
-    n = len(given)
-    nothing = np.zeros(n)
-    found = Audit(nothing, nothing, nothing, 0.0, (0.0, 1.0), 0.0, False, nothing, given, None, given != clean)
-    head = {"data": digits_name(rate), "method": f"{folds} x vanilla", "seed": seed, "n": n}
+    found = _nothing(given, given != clean)
+    head = {"data": digits_name(rate), "method": f"{folds} x vanilla", "seed": seed, "n": len(given)}
     head["truth"] = float((given != clean).mean())
     return cleanlab_rows(head, found, cross_validated(recipe, seed, folds), "cleanlab, cross-validated")
+
+
+def _nothing(given: np.ndarray, wrong: np.ndarray) -> Audit:
+    """An audit that says nothing of labels, for another ranking to be put in."""
+    zero = np.zeros(len(given))
+    return Audit(zero, zero, zero, 0.0, (0.0, 1.0), 0.0, False, zero, given, None, wrong)
 
 
 def rankings(head: Row, found: Audit, record: Record) -> list[Row]:
@@ -333,6 +360,7 @@ def main() -> None:
     parser.add_argument("--no-digits", action="store_true")
     parser.add_argument("--wrench", type=Path, metavar="DIR", help="holds trec/ and youtube/")
     parser.add_argument("--records", type=Path, nargs="+", default=[], metavar="DIR")
+    parser.add_argument("--judged", type=Path, nargs="+", default=[], metavar="FILE")
     parser.add_argument("--out", type=Path, default=Path("docs/results/audit"))
     options = parser.parse_args()
     if options.folds == 1 or options.folds < 0:
@@ -342,7 +370,7 @@ def main() -> None:
         runs.append(digits_runs(options.seeds, options.rates))
     if options.wrench:
         runs.append(wrench_runs(options.wrench, options.seeds))
-    fresh: list[Row] = []
+    fresh = [row for path in options.judged for row in judged_rows(path)]
     for data, method, record in itertools.chain(*runs):
         fresh += judge(data, method, record)
         print(data, method, record.meta.get("seed"), flush=True)

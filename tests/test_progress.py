@@ -31,7 +31,6 @@ def lines_of(runs: int, epochs: int, seconds: float) -> list[str]:
     lines: list[str] = []
     with Progress(runs, epochs, lines.append, Clock(seconds)) as progress:
         for run in range(runs):
-            progress.begin(run)
             for epoch in range(1, epochs + 1):
                 progress.watch("apw-e", run, row(epoch))
     return lines

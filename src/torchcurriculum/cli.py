@@ -59,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
+    one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
+    one.add_argument("--precision", choices=["float32", "bfloat16"], help="(default: the recipe's)")
+    one.add_argument("--compile", action="store_true", default=None, help="train through torch.compile")
+    one.add_argument("--jobs", type=int, default=1, metavar="N", help="how many runs at once (default: 1)")
     words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
     one.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, metavar="S", help=words)
     two = command("compare", _compare, "print the table of finished runs")
@@ -87,12 +91,13 @@ def _run(options: argparse.Namespace) -> None:
         run_separable(out, *(options.seeds or [0])[:1])
         return
     if options.recipe not in TABLES:
-        run(_chosen(_known(options.recipe), options), out, options.data, save_seconds=options.save_seconds)
+        recipe = _chosen(_known(options.recipe), options)
+        run(recipe, out, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
         return
     if options.model or options.weights:
         raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
     for recipe in [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]:
-        run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds)
+        run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
 
 
 def _known(name: str) -> Recipe:
@@ -111,9 +116,11 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
             variants = [variant for variant in recipe.options if "@" in variant]
             hint = f"it has {', '.join(variants)}" if variants else "it has no variants"
             raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
-    names = ("seeds", "epochs", "model", "weights")
+    names = ("seeds", "epochs", "model", "weights", "measure", "precision", "compile")
     changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
     chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value}
     return recipe.with_(**chosen)

@@ -64,7 +64,8 @@ class Progress(AbstractContextManager["Progress"]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runs, self.epochs, self.echo, self.clock = runs, epochs, echo, clock
-        self._done = self._trained = 0
+        self._trained = 0
+        self._at: dict[tuple[str, int], int] = {}  # the last epoch of each run; several may go at once
         self._started = self._said = clock()
         live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self._live = _rich_live(runs * epochs) if live else None
@@ -78,14 +79,11 @@ class Progress(AbstractContextManager["Progress"]):
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, run: int) -> None:
-        """Takes note that run number ``run``, counted from 0, begins or goes on; those before it are done."""
-        self._done = run * self.epochs
-
     def watch(self, method: str, seed: int, row: dict[str, Any]) -> None:
         """Takes note of an epoch."""
         epoch, now = row["epoch"], self.clock()
-        done = self._done + epoch
+        self._at[method, seed] = epoch
+        done = sum(self._at.values())
         self._trained += 1
         each = (now - self._started) / self._trained
         line = f"{method:<10} seed {seed}  epoch {epoch:>3}/{self.epochs}  {describe(row)}"

@@ -18,7 +18,8 @@ from ..report.table import Summary
 from .compare import format_published, format_table, table_of
 from .progress import Progress
 from .recipe import Recipe
-from .trainer import SAVE_SECONDS, environment, finished, train, write_json
+from .together import train_together
+from .trainer import SAVE_SECONDS, environment, finished, needs_vanilla, train, write_json
 
 __all__ = ["run"]
 
@@ -27,7 +28,12 @@ SHOWN = 20
 
 
 def run(
-    recipe: Recipe, out: Path, data: Path | None = None, echo: Echo = print, save_seconds: float = SAVE_SECONDS
+    recipe: Recipe,
+    out: Path,
+    data: Path | None = None,
+    echo: Echo = print,
+    save_seconds: float = SAVE_SECONDS,
+    jobs: int = 1,
 ) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
@@ -39,13 +45,16 @@ def run(
         data: Folder of the data set, for recipes that need one.
         echo: Where the words go.
         save_seconds: How old the saved state of a run may get.
+        jobs: How many runs at once, each in a process of its own.
 
     Returns:
         The records, by method.
     """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
     new = _claim(recipe, out)
     try:
-        runs = _train_all(recipe, out, data, echo, save_seconds)
+        runs = _train_all(recipe, out, data, echo, save_seconds, jobs)
     except (ValueError, OSError, ImportError):
         if new and not any(out.rglob("record.json")):  # a mistake in the command shall not keep the folder
             (out / "recipe.json").unlink(missing_ok=True)
@@ -61,22 +70,27 @@ def run(
 
 
 def _train_all(
-    recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float
+    recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float, jobs: int
 ) -> dict[str, list[Record]]:
-    total = len(recipe.methods) * len(recipe.seeds)
-    echo(f"{recipe.summary}\n{total} runs of {recipe.epochs} epochs, into {out}\n")
-    runs: dict[str, list[Record]] = {name: [] for name in recipe.methods}
-    with GracefulStop() as stop, Progress(total, recipe.epochs, echo=echo) as progress:
-        for number, (seed, name) in enumerate(product(recipe.seeds, recipe.methods)):
-            folder = out / name / f"seed-{seed}"
-            record = finished(recipe, folder)
-            if record is not None:
-                echo(f"{name:<10} seed {seed}  is finished and not trained again")
-            else:
-                progress.begin(number)
-                record = train(recipe, name, seed, folder, progress.watch, data, stop, save_seconds)
-            runs[name].append(record)
-    return runs
+    def place(name: str, seed: int) -> Path:
+        return out / name / f"seed-{seed}"
+
+    pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
+    echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
+    todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
+    for name, seed in pairs:
+        if (name, seed) not in todo:
+            echo(f"{name:<10} seed {seed}  is finished and not trained again")
+    with GracefulStop() as stop, Progress(len(todo), recipe.epochs, echo=echo) as progress:
+        if jobs == 1:
+            for name, seed in todo:
+                train(recipe, name, seed, place(name, seed), progress.watch, data, stop, save_seconds)
+        else:
+            later = [pair for pair in todo if needs_vanilla(recipe, pair[0])]
+            for wave in ([pair for pair in todo if pair not in later], later):
+                if wave:
+                    train_together(recipe, wave, place, progress.watch, data, stop, save_seconds, jobs)
+    return {name: [Record.load(place(name, seed)) for seed in recipe.seeds] for name in recipe.methods}
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:

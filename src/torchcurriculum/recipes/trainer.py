@@ -38,7 +38,7 @@ from . import digits
 from .recipe import Recipe
 from .sources import load_data, make_model, make_optimizer, make_schedule
 
-__all__ = ["Interrupted", "environment", "evaluate", "finished", "train"]
+__all__ = ["Interrupted", "environment", "evaluate", "finished", "needs_vanilla", "train"]
 
 PD = "pd_threshold"  # in a vanilla record's meta: what ``threshold: "pd"`` reads
 CHUNKS = {"cpu": 128}  # rows at a time in an evaluation; 2048 on accelerators
@@ -303,6 +303,12 @@ def _options(recipe: Recipe, name: str, folder: Path) -> dict[str, Any]:
     if rule == "pd":
         rule = _estimated(folder.parent.parent / "vanilla" / folder.name, name)
     return {**options, "threshold": _paper_threshold(recipe) if rule == "paper" else rule}
+
+
+def needs_vanilla(recipe: Recipe, name: str) -> bool:
+    """Whether this method's threshold comes from the vanilla run of the same seed."""
+    options = {**recipe.options.get(base_name(name), {}), **recipe.options.get(name, {})}
+    return options.get("threshold", recipe.threshold) == "pd"
 
 
 def _paper_threshold(recipe: Recipe) -> float:

@@ -1,0 +1,128 @@
+"""Several runs of a recipe at once, each in a process of its own: a GPU has room for more than one small network."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checkpoint import GracefulStop
+from .recipe import Recipe
+from .trainer import Interrupted, Watch, train
+
+__all__ = ["train_together"]
+
+PATIENCE = 0.2  # seconds between looks at signals and at processes that died
+EXPECTED = (ValueError, TypeError, OSError, ImportError)  # whose words are enough
+
+Place = Callable[[str, int], Path]
+
+
+def train_together(
+    recipe: Recipe,
+    todo: Sequence[tuple[str, int]],
+    place: Place,
+    watch: Watch,
+    data: Path | None,
+    stop: GracefulStop,
+    save_seconds: float,
+    jobs: int,
+) -> None:
+    """Trains (method, seed) pairs, ``jobs`` at a time; each leaves its record in ``place(method, seed)``.
+
+    A run that fails, and a signal, end all of them; each saves its state first, and goes on from there next time.
+
+    Args:
+        recipe: What to do.
+        todo: Which runs, in the order in which they begin.
+        place: The folder of a run.
+        watch: Called after every epoch of any run, as they come.
+        data: Folder of the data set.
+        stop: Looked at now and then.
+        save_seconds: How old the saved state of a run may get.
+        jobs: How many processes.
+
+    Raises:
+        Interrupted: After a signal.
+        ValueError: If a run failed, with its words.
+    """
+    context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+    tasks: Any = context.Queue()
+    news: Any = context.Queue()
+    jobs = min(jobs, len(todo))
+    for name, seed in todo:
+        tasks.put((name, seed, place(name, seed)))
+    for _ in range(jobs):
+        tasks.put(None)
+    threads = max(1, torch.get_num_threads() // jobs)
+    arguments = (tasks, news, recipe, data, save_seconds, os.getpid(), threads)
+    crew = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(jobs)]
+    try:
+        for process in crew:
+            process.start()
+        _follow(crew, news, watch, stop, len(todo))
+    finally:
+        for process in crew:
+            process.terminate()  # which lets it save; nothing to those that have ended
+        for process in crew:
+            process.join()
+
+
+def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, total: int) -> None:
+    """Hands on what the processes tell until all have ended; the first failure ends it."""
+    done, ended = 0, 0
+    while ended < len(crew):
+        if stop.requested:
+            words = f"stopped with {done} of {total} runs done; the states of the others are saved"
+            raise Interrupted(words, stop.status)
+        try:
+            kind, *what = news.get(timeout=PATIENCE)
+        except queue.Empty:
+            for process in crew:
+                if process.exitcode not in (None, 0):
+                    raise ValueError(
+                        f"a process was ended from outside (status {process.exitcode}; memory may be short): give the "
+                        "same command again, with fewer --jobs"
+                    ) from None
+            continue
+        if kind == "epoch":
+            watch(*what)
+        elif kind == "failed":
+            raise ValueError(what[0])
+        done += kind == "done"
+        ended += kind == "ended"
+
+
+def _work(
+    tasks: Any, news: Any, recipe: Recipe, data: Path | None, save_seconds: float, parent: int, threads: int
+) -> None:
+    """What a process does: one run after another, until there are none or it is told to stop."""
+    torch.set_num_threads(threads)
+    with GracefulStop() as stop:
+
+        def tell(name: str, seed: int, row: dict[str, Any]) -> None:
+            news.put(("epoch", name, seed, row))
+            if os.getppid() != parent:  # killed in a way that it could not tell
+                stop.signal = signal.SIGTERM
+
+        while not stop.requested and (task := tasks.get()) is not None:
+            name, seed, folder = task
+            try:
+                train(recipe, name, seed, folder, tell, data, stop, save_seconds)
+            except Interrupted:
+                break
+            except EXPECTED as error:
+                news.put(("failed", f"{name}, seed {seed}: {error}"))
+                break
+            except Exception:
+                news.put(("failed", f"{name}, seed {seed} failed:\n{traceback.format_exc()}"))
+                break
+            news.put(("done",))
+        news.put(("ended",))

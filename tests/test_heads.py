@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, kernels, methods
@@ -53,6 +54,34 @@ def test_a_fused_step_is_the_plain_one(name: str) -> None:
     for key, value in plain.state_dict().items():
         torch.testing.assert_close(method.state_dict()[key], value, rtol=1e-9, atol=1e-12)
     assert torch.equal(seen[step.index], losses.detach().float())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_fused_cross_entropy_is_torchs(kind: torch.dtype, classes: int) -> None:
+    logits = (torch.randn(99, classes) * 4).to("cuda", kind).requires_grad_()
+    y = torch.randint(0, classes, (99,)).cuda()
+    y[7] = -100  # torch's mark for rows without a label
+    with torch.autocast("cuda", torch.bfloat16, enabled=kind == torch.bfloat16):
+        losses, expected = kernels.cross_entropy(logits, y), F.cross_entropy(logits, y, reduction="none")
+    assert losses is not None
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
+    up = torch.randn(99, device="cuda").to(losses.dtype)
+    (mine,), (other,) = (torch.autograd.grad(value, logits, up) for value in (losses, expected))
+    torch.testing.assert_close(mine, other, rtol=1e-2 if kind == torch.bfloat16 else 1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+def test_an_impossible_label_is_nan_and_no_crash_of_the_device() -> None:
+    losses = kernels.cross_entropy(torch.randn(2, 3, device="cuda"), torch.tensor([1, 3], device="cuda"))
+    assert losses is not None
+    assert losses.isnan().tolist() == [False, True]
+
+
+def test_cross_entropy_is_not_fused_elsewhere() -> None:
+    assert kernels.cross_entropy(torch.randn(2, 3), torch.tensor([1, 2])) is None
+    assert kernels.cross_entropy({"logits": 1}, torch.tensor([1, 2])) is None
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"core"},
     "models": set(),
     "summary": {"core", "distributed"},
-    "curriculum": {"core", "data", "distributed", "record", "summary", "measuring"},
+    "curriculum": {"core", "data", "distributed", "kernels", "record", "summary", "measuring"},
     "measuring": {"core", "data", "distributed"},
     "graphs": {"core", "curriculum", "distributed"},
     "theory": {"record", "functional"},

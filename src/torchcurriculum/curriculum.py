@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from . import distributed, summary
+from . import distributed, kernels, summary
 from .core import (
     Batch,
     Epoch,
@@ -317,7 +317,13 @@ class Curriculum:
         return self.method.weigh(Step(None, batch, None, losses)).double()  # type: ignore[arg-type]
 
     def _step(self, model: nn.Module, batch: Batch) -> Step:
-        logits, losses = self.task.losses(model, batch)
+        fuses = type(self.method).fused_loss is not Method.fused_loss and batch.pair is None
+        if fuses and self.task.loss_fn is _per_sample_cross_entropy:
+            logits = self.task.forward(model, batch.x)
+            losses = kernels.cross_entropy(logits, batch.y)
+            losses = self.task.check(self.task.loss_fn(logits, batch.y), batch) if losses is None else losses
+        else:
+            logits, losses = self.task.losses(model, batch)
         return Step(model, batch, logits, *self._checked(losses, batch.index))
 
     def _checked(self, losses: Tensor, index: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..functional import apw as reference
 
-__all__ = ["fused", "masses", "shift_", "step"]
+__all__ = ["cross_entropy", "fused", "masses", "shift_", "step"]
 
 _broken: list[str] = []  # why Triton is not asked again, once it has failed
 
@@ -57,6 +57,26 @@ def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) ->
         return None
     try:
         return getattr(heads, name)(losses, seen, index, *state)
+    except Exception as error:
+        _give_up(error)
+        return None
+
+
+def cross_entropy(logits: Any, y: Any) -> Tensor | None:
+    """(B,) losses by ``heads.cross_entropy``; None if it cannot be. Gradients have no gradient of their own."""
+    if not isinstance(logits, Tensor) or not logits.is_cuda or logits.ndim != 2 or torch.compiler.is_compiling():
+        return None
+    if not isinstance(y, Tensor) or y.dtype != torch.int64 or y.shape != logits.shape[:1] or y.device != logits.device:
+        return None
+    whole = logits.dtype in (torch.float32, torch.float64)
+    if _broken or not (whole or (torch.is_autocast_enabled("cuda") and logits.is_floating_point())):
+        return None
+    from . import heads
+
+    if heads.triton is None or not len(logits) or not 2 <= logits.shape[1] <= heads.MOST_CLASSES:
+        return None
+    try:
+        return heads.cross_entropy(logits, y)
     except Exception as error:
         _give_up(error)
         return None

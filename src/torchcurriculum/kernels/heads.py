@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 try:
     import triton
@@ -18,9 +19,15 @@ try:
 except ImportError:  # then nobody calls what follows
     triton = None
 
-__all__ = ["LARGEST", "apw", "rapw", "superloss"]
+__all__ = ["LARGEST", "MOST_CLASSES", "apw", "cross_entropy", "rapw", "superloss"]
 
 LARGEST = 4096  # rows of a batch that one block of threads takes
+MOST_CLASSES = 8192  # of a row that one block of threads takes
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """(B,) losses of (B, C) logits in one kernel, and their gradient in another; float32 unless logits are float64."""
+    return _CrossEntropy.apply(logits, y)
 
 
 def apw(
@@ -66,6 +73,11 @@ def _block(size: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": 4 if block <= 1024 else 8}
 
 
+def _row(classes: int) -> dict[str, int]:
+    block = triton.next_power_of_2(classes)
+    return {"BLOCK": block, "num_warps": 1 if block <= 256 else 4 if block <= 2048 else 8}
+
+
 class _Head(torch.autograd.Function):
     """The sum of weights times losses, whose gradient for the losses is the weights."""
 
@@ -83,7 +95,58 @@ class _Head(torch.autograd.Function):
         return gradients[0] * weights, None
 
 
+class _CrossEntropy(torch.autograd.Function):
+    """Minus the log-softmax of the label; labels of -100 have no loss, as in torch, and impossible ones NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, y: Tensor) -> Tensor:
+        logits, y = logits.contiguous(), y.contiguous()
+        rows, classes = logits.shape
+        kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        losses = torch.empty(rows, dtype=kind, device=logits.device)
+        with torch.cuda.device_of(logits):
+            _entropy[(rows,)](logits, y, losses, classes, **_row(classes))
+        ctx.save_for_backward(logits, y)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        logits, y = ctx.saved_tensors
+        rows, classes = logits.shape
+        slopes = torch.empty_like(logits)
+        with torch.cuda.device_of(logits):
+            _entropy_slopes[(rows,)](logits, y, gradients[0].contiguous(), slopes, classes, **_row(classes))
+        return slopes, None
+
+
 if triton is not None:
+
+    @triton.jit
+    def _entropy(logits, y, losses, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        place = tl.arange(0, BLOCK)
+        kind = losses.dtype.element_ty
+        values = tl.load(logits + row * classes + place, mask=place < classes, other=-float("inf")).to(kind)
+        label = tl.load(y + row)
+        possible = (label >= 0) & (label < classes)
+        own = tl.load(logits + row * classes + label, mask=possible, other=0.0).to(kind)
+        top = tl.max(values, 0)
+        loss = tl.log(tl.sum(tl.exp(values - top), 0)) + top - own
+        tl.store(losses + row, tl.where(possible, loss, tl.where(label == -100, 0.0, float("nan"))).to(kind))
+
+    @triton.jit
+    def _entropy_slopes(logits, y, slopes, out, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        row = tl.program_id(0).to(tl.int64)
+        place = tl.arange(0, BLOCK)
+        inside = place < classes
+        kind = slopes.dtype.element_ty
+        values = tl.load(logits + row * classes + place, mask=inside, other=-float("inf")).to(kind)
+        label = tl.load(y + row)
+        raw = tl.exp(values - tl.max(values, 0))
+        slope = raw / tl.sum(raw, 0) - tl.where(place == label, 1.0, 0.0)
+        slope = tl.where(label == -100, 0.0, slope * tl.load(slopes + row))
+        tl.store(out + row * classes + place, slope.to(out.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _finish(place, inside, rows, loss, share, seen, weights, total):  # type: ignore[no-untyped-def]

@@ -347,7 +347,7 @@ losses of a run form one population and there is no estimate.
 
 def write_page(path: Path, rows: list[Row]) -> None:
     """Writes the table anew, and keeps what people wrote about it below."""
-    words = "python benchmarks/audit.py --folds 5 --wrench DIR --records DIR ..."
+    words = "python benchmarks/audit.py --folds 5 --wrench DIR --judged RESULTS.jsonl"
     _, marker, kept = path.read_text(encoding="utf-8").partition(MARKER) if path.exists() else ("", "", "")
     path.write_text(page(rows, words) + marker + kept, encoding="utf-8")
 

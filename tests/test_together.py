@@ -78,7 +78,10 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(alone: Path, tmp_path: P
     _, errors = begun.communicate(timeout=120)
     if begun.returncode != 0:  # a fast machine may have been done before
         assert begun.returncode == 143
-        assert "of 4 runs done; the states of the others are saved. To go on, give the same command again" in errors
+        assert (
+            "of 4 runs done; the others go on from their last saved state. To go on, give the same command again"
+            in errors
+        )
     done = start(arguments)
     _, errors = done.communicate(timeout=300)
     assert done.returncode == 0, errors
@@ -103,12 +106,14 @@ def test_a_process_that_is_killed_is_noticed(tmp_path: Path) -> None:
     os.kill(workers(begun.pid)[0], signal.SIGKILL)
     _, errors = begun.communicate(timeout=120)
     assert begun.returncode == 2
-    assert "a process was ended from outside (status -9; memory may be short)" in errors
+    assert "a process ended by itself (status -9; if -9, memory may be short)" in errors
+    finished = [path for path in out.rglob("record.json") if Record.load(path.parent).meta.get("finished")]
+    assert len(finished) < 2, "it was noticed at once, not when all other runs were done"
 
 
 def test_jobs_are_a_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "digits", "--jobs", "0", "--out", str(tmp_path)]) == 2
-    assert "--jobs must be at least 1, got 0" in capsys.readouterr().err
+    assert "--jobs (jobs=) must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_estimated_thresholds_wait_for_vanilla() -> None:

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     out = options.out or Path("runs") / options.recipe
     if options.recipe == "separable":
-        if options.method or options.epochs:
+        if options.method or options.epochs or options.measure or options.precision or options.compile:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
         from .recipes.separable import run as run_separable
 
@@ -116,8 +116,6 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
             variants = [variant for variant in recipe.options if "@" in variant]
             hint = f"it has {', '.join(variants)}" if variants else "it has no variants"
             raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
-    if options.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
     names = ("seeds", "epochs", "model", "weights", "measure", "precision", "compile")

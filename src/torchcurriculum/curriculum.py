@@ -58,7 +58,8 @@ class Curriculum:
     Args:
         method: A ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
-        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default; on CUDA the default is
+            fused for some methods, and its gradient then has no gradient of its own: pass a function for that.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
         measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
@@ -321,7 +322,7 @@ class Curriculum:
         if fuses and self.task.loss_fn is _per_sample_cross_entropy:
             logits = self.task.forward(model, batch.x)
             losses = kernels.cross_entropy(logits, batch.y)
-            losses = self.task.check(self.task.loss_fn(logits, batch.y), batch) if losses is None else losses
+            losses = self.task.check(self.task.loss_fn(logits, batch.y) if losses is None else losses, batch)
         else:
             logits, losses = self.task.losses(model, batch)
         return Step(model, batch, logits, *self._checked(losses, batch.index))
@@ -495,7 +496,7 @@ class Curriculum:
         self._rows, self._ordered, self._shares = state["rows"], None, {}
         self._started = time.perf_counter()
         device, measured = self._last.values.device, state["measured"]
-        self._last = Spread(state["last"].clone().to(device))
+        self._last = Spread(self._last.values.copy_(state["last"]))  # in place, where a captured step writes
         self._measured = None if measured is None else Spread(measured.clone().to(device))
         self.record.restore(state["epochs"])
         if self.samples and state["epochs"] and self.record.folder is not None and not self.record.has("losses"):

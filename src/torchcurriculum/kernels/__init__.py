@@ -31,6 +31,8 @@ def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
 
         try:
             return apw.masses(log_weights, easy)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             _give_up(error)
     return reference.masses(log_weights, easy)
@@ -56,7 +58,9 @@ def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) ->
     if heads.triton is None or not 0 < len(losses) <= heads.LARGEST:
         return None
     try:
-        return getattr(heads, name)(losses, seen, index, *state)
+        return getattr(heads, name)(losses, seen, index.contiguous(), *state)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         _give_up(error)
         return None
@@ -77,6 +81,8 @@ def cross_entropy(logits: Any, y: Any) -> Tensor | None:
         return None
     try:
         return heads.cross_entropy(logits, y)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         _give_up(error)
         return None

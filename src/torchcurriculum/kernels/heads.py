@@ -62,7 +62,7 @@ def rapw(losses: Tensor, seen: Tensor, index: Tensor, labels: Tensor | None, sta
     def launch(values: Tensor, weights: Tensor, loss: Tensor) -> None:
         batch = (values, seen, index, weights, loss, size)
         names = ("means", "sums", "rho", "times", "trust", "knobs")
-        held = (state["memory"], index if labels is None else labels, *(state[name] for name in names))
+        held = (state["memory"], index if labels is None else labels.contiguous(), *(state[name] for name in names))
         _rapw[(1,)](*batch, *held, CLASSES=classes, WIDTH=width, LABELLED=labels is not None, **_block(size))
 
     return _Head.apply(losses, launch)
@@ -136,16 +136,16 @@ if triton is not None:
         tl.store(losses + row, tl.where(possible, loss, tl.where(label == -100, 0.0, float("nan"))).to(kind))
 
     @triton.jit
-    def _entropy_slopes(logits, y, slopes, out, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def _entropy_slopes(logits, y, gradient, out, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         row = tl.program_id(0).to(tl.int64)
         place = tl.arange(0, BLOCK)
         inside = place < classes
-        kind = slopes.dtype.element_ty
+        kind = gradient.dtype.element_ty
         values = tl.load(logits + row * classes + place, mask=inside, other=-float("inf")).to(kind)
         label = tl.load(y + row)
         raw = tl.exp(values - tl.max(values, 0))
         slope = raw / tl.sum(raw, 0) - tl.where(place == label, 1.0, 0.0)
-        slope = tl.where(label == -100, 0.0, slope * tl.load(slopes + row))
+        slope = tl.where(label == -100, 0.0, slope * tl.load(gradient + row))
         tl.store(out + row * classes + place, slope.to(out.dtype.element_ty), mask=inside)
 
     @triton.jit
@@ -158,7 +158,7 @@ if triton is not None:
         known = (loss == loss) & (tl.abs(loss) != float("inf"))
         tl.store(seen + rows, tl.where(known, loss, float("nan")).to(seen.dtype.element_ty), mask=inside)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["size", "n"])  # a size of 1 would become a constant, which cannot be converted
     def _apw(  # type: ignore[no-untyped-def]
         losses, seen, index, weights, total, size, log_weights, e, alpha, n, CHANGES: tl.constexpr, BLOCK: tl.constexpr
     ):

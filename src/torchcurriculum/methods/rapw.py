@@ -35,8 +35,9 @@ class RAPW(Method):
       :math:`\beta = 0`: log C at :math:`\rho = 1/2`, and higher as :math:`\rho` falls.
     - A sample's weight in a batch is :math:`\frac{1+\beta}{2}`, times SuperLoss' confidence in its current loss,
       normalised over the batch. No weight is carried over, so nothing grows without end.
-    - No class loses weight as a whole: a weight is divided by the mean of its class in the epoch before. Otherwise
-      rare classes, and all but one in a network that has learned nothing yet, would be taken for wrong labels.
+    - No class loses weight as a whole: a weight is divided by the mean of its class in the epoch before (from the third
+      epoch on; the second has no mean to go by). Otherwise rare classes, and all but one in a network that has learned
+      nothing yet, would be taken for wrong labels.
     - A network that knows nothing is not believed: all this is raised to the power of a trust in [0, 1], which is 0
       while the remembered losses are no better than guessing.
 
@@ -66,8 +67,6 @@ class RAPW(Method):
         and Castells et al., SuperLoss.
     """
 
-    decay: float
-    lam: float
     memory: Tensor
     times: Tensor
     rho: Tensor
@@ -87,15 +86,36 @@ class RAPW(Method):
             raise ValueError(f"lam must be positive (infinity leaves the confidence out), got {lam!r}")
         if classes is not None and (not isinstance(classes, int) or classes < 2):
             raise ValueError(f"classes must be the number of classes, at least 2, got {classes!r}")
-        self.n, self.decay, self.lam = n, decay, lam
+        self.n = n
         self._given: int | None = classes
         self.register_buffer("memory", torch.full((n,), math.nan))
         self.register_buffer("times", torch.tensor(0.0, dtype=torch.float64))
         self.register_buffer("rho", torch.tensor(0.5, dtype=torch.float64))
         self.register_buffer("classes", torch.tensor(classes or math.nan, dtype=torch.float64))
         self.register_buffer("trust", torch.tensor(0.0, dtype=torch.float64))
-        self.register_buffer("knobs", torch.tensor([decay, lam], dtype=torch.float64), persistent=False)
+        self.register_buffer("knobs", torch.zeros(2, dtype=torch.float64), persistent=False)
+        self.decay, self.lam = decay, lam
         self._resize(classes or 0)
+
+    @property
+    def decay(self) -> float:
+        """How much of the remembered loss stays; it may be changed while training."""
+        return self._decay
+
+    @decay.setter
+    def decay(self, value: float) -> None:
+        self._decay = value
+        self.knobs[0] = value  # what a kernel reads, also one in a captured step
+
+    @property
+    def lam(self) -> float:
+        """lambda of the confidence; it may be changed while training."""
+        return self._lam
+
+    @lam.setter
+    def lam(self, value: float) -> None:
+        self._lam = value
+        self.knobs[1] = value
 
     @property
     def weights(self) -> Tensor:
@@ -141,10 +161,12 @@ class RAPW(Method):
 
     def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
         """The same in one kernel."""
+        y = step.batch.y if _are_classes(step.batch.y, step.losses) else None
         if type(self) is not RAPW or self.memory.device != step.losses.device:
             return None
+        if y is not None and y.device != step.losses.device:
+            return None
         self._count_classes(step.logits)
-        y = step.batch.y if _are_classes(step.batch.y, step.losses) else None
         return kernels.step("rapw", step.losses, seen, step.index, y, dict(self.named_buffers()))
 
     def graph_key(self) -> Hashable:
@@ -186,8 +208,9 @@ class RAPW(Method):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         means = state_dict.get(f"{prefix}means")
-        if self._given is None and isinstance(means, Tensor) and means.ndim == 1:
-            self._resize(len(means))
+        size = len(means) if isinstance(means, Tensor) and means.ndim == 1 else self.means.numel()
+        if self._given is None and size != self.means.numel():  # else in place, where a captured step reads
+            self._resize(size)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _follow(self, x: Tensor) -> None:

@@ -61,11 +61,22 @@ class SuperLoss(Method):
             raise ValueError(f"lam must be positive (infinity is vanilla), got {lam!r}")
         if not 0 <= smoothing < 1:
             raise ValueError(f"smoothing must lie in [0, 1), got {smoothing!r}")
-        self.lam, self.smoothing = lam, smoothing
+        self.smoothing = smoothing
         self.rule = tau if isinstance(tau, str) else None
         self.register_buffer("tau", torch.tensor(0.0 if isinstance(tau, str) else tau, dtype=torch.float64))
         self.register_buffer("seen", torch.tensor(0.0, dtype=torch.float64))
-        self.register_buffer("strength", torch.tensor(float(lam), dtype=torch.float64), persistent=False)
+        self.register_buffer("strength", torch.tensor(0.0, dtype=torch.float64), persistent=False)
+        self.lam = lam
+
+    @property
+    def lam(self) -> float:
+        """The strength lambda; it may be changed while training."""
+        return self._lam
+
+    @lam.setter
+    def lam(self, value: float) -> None:
+        self._lam = value
+        self.strength.fill_(value)  # what a kernel reads, also one in a captured step
 
     def weigh(self, step: Step) -> Tensor:
         """sigma* / B of each row, after tau has taken this batch in."""

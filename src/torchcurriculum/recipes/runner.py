@@ -51,7 +51,7 @@ def run(
         The records, by method.
     """
     if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
+        raise ValueError(f"--jobs (jobs=) must be at least 1, got {jobs}")
     new = _claim(recipe, out)
     try:
         runs = _train_all(recipe, out, data, echo, save_seconds, jobs)

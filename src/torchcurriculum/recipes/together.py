@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import signal
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from .trainer import Interrupted, Watch, train
 __all__ = ["train_together"]
 
 PATIENCE = 0.2  # seconds between looks at signals and at processes that died
+LEAVE = 120.0  # seconds that a process may take to save its state
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # whose words are enough
 
 Place = Callable[[str, int], Path]
@@ -64,15 +67,15 @@ def train_together(
     threads = max(1, torch.get_num_threads() // jobs)
     arguments = (tasks, news, recipe, data, save_seconds, os.getpid(), threads)
     crew = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(jobs)]
+    started: list[Any] = []
     try:
         for process in crew:
             process.start()
-        _follow(crew, news, watch, stop, len(todo))
+            started.append(process)
+        _follow(started, news, watch, stop, len(todo))
     finally:
-        for process in crew:
-            process.terminate()  # which lets it save; nothing to those that have ended
-        for process in crew:
-            process.join()
+        _end(started, news)
+        tasks.cancel_join_thread()  # what nobody will take any more
 
 
 def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, total: int) -> None:
@@ -80,17 +83,19 @@ def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, to
     done, ended = 0, 0
     while ended < len(crew):
         if stop.requested:
-            words = f"stopped with {done} of {total} runs done; the states of the others are saved"
+            words = f"stopped with {done} of {total} runs done; the others go on from their last saved state"
             raise Interrupted(words, stop.status)
+        dead = [process.exitcode for process in crew if process.exitcode not in (None, 0)]
+        if dead:
+            raise ValueError(
+                f"a process ended by itself (status {dead[0]}; if -9, memory may be short): give the same command "
+                "again, with fewer --jobs"
+            )
         try:
             kind, *what = news.get(timeout=PATIENCE)
         except queue.Empty:
-            for process in crew:
-                if process.exitcode not in (None, 0):
-                    raise ValueError(
-                        f"a process was ended from outside (status {process.exitcode}; memory may be short): give the "
-                        "same command again, with fewer --jobs"
-                    ) from None
+            if all(process.exitcode == 0 for process in crew) and news.empty():
+                raise ValueError("the processes ended without a word; give the same command again") from None
             continue
         if kind == "epoch":
             watch(*what)
@@ -98,6 +103,21 @@ def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, to
             raise ValueError(what[0])
         done += kind == "done"
         ended += kind == "ended"
+
+
+def _end(crew: Sequence[Any], news: Any) -> None:
+    """Tells the processes to save and leave, and waits for them; a queue that nobody reads would hold them up."""
+    for process in crew:
+        process.terminate()  # nothing to those that have ended
+    until = time.monotonic() + LEAVE
+    while any(process.is_alive() for process in crew):
+        with contextlib.suppress(queue.Empty):
+            news.get(timeout=PATIENCE)
+        if time.monotonic() > until:
+            for process in crew:
+                process.kill()
+    for process in crew:
+        process.join()
 
 
 def _work(

@@ -185,7 +185,9 @@ class _Run:
         self.schedule.step()
         self.record.annotate(**self._scores())
         if self.pd is not None:
-            self.pd.observe(self.model, float(_losses(self.model, self.train_set).double().mean()))
+            with self.autocast():
+                losses = _losses(self.model, self.train_set)
+            self.pd.observe(self.model, float(losses.double().mean()))
         self._note_predictions()
         if time.monotonic() - self._saved >= self.save_seconds:
             self.save()

@@ -104,8 +104,8 @@ class RAPW(Method):
 
     @decay.setter
     def decay(self, value: float) -> None:
-        self._decay = value
-        self.knobs[0] = value  # what a kernel reads, also one in a captured step
+        self._decay = float(value)
+        self.knobs[0] = self._decay  # what a kernel reads, also one in a captured step
 
     @property
     def lam(self) -> float:
@@ -114,8 +114,8 @@ class RAPW(Method):
 
     @lam.setter
     def lam(self, value: float) -> None:
-        self._lam = value
-        self.knobs[1] = value
+        self._lam = float(value)
+        self.knobs[1] = self._lam
 
     @property
     def weights(self) -> Tensor:

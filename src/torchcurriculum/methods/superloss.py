@@ -75,8 +75,8 @@ class SuperLoss(Method):
 
     @lam.setter
     def lam(self, value: float) -> None:
-        self._lam = value
-        self.strength.fill_(value)  # what a kernel reads, also one in a captured step
+        self._lam = float(value)
+        self.strength.fill_(self._lam)  # what a kernel reads, also one in a captured step
 
     def weigh(self, step: Step) -> Tensor:
         """sigma* / B of each row, after tau has taken this batch in."""

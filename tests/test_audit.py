@@ -14,6 +14,7 @@ import torch
 
 from torchcurriculum import Record
 from torchcurriculum.audit import Audit, audit, export
+from torchcurriculum.audit.ranking import _wrong_by_probabilities
 from torchcurriculum.predictions import Predictions
 from torchcurriculum.record import RecordError
 
@@ -112,6 +113,42 @@ def test_mean_probabilities_are_the_second_opinion() -> None:
     found = audit(record)
     assert found.order.tolist() == [1, 0, 2]
     assert found.score[1] == pytest.approx(log(0.59 / 0.41) / 2, abs=1e-3)  # the losses' odds are even
+
+
+def _looked_alike(wrong: int, n: int = 1000) -> Record:
+    """Losses of one population; probabilities that know the class of most rows, whatever their label."""
+    draw = np.random.default_rng(0)
+    clean = draw.integers(0, 10, n)
+    labels = np.where(np.arange(n) < wrong, (clean + 1) % 10, clean)
+    sure = draw.beta(9, 3, n)
+    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
+    shares[np.arange(n), clean] = sure
+    losses = draw.normal(1.0, 0.2, (4, n)) + 0.2 * (labels != clean)
+    return record_of(list(losses), labels=labels, clean=clean, mean_probabilities=shares.astype(np.float32))
+
+
+def test_probabilities_alone_may_see_what_losses_do_not() -> None:
+    found = audit(_looked_alike(300))
+    assert found.visible
+    assert found.rate == pytest.approx(0.3, abs=0.02)
+    assert found.wrong is not None
+    assert (found.issue == found.wrong).mean() > 0.98
+    assert found.auroc() == pytest.approx(1.0, abs=0.01)
+    clean = audit(_looked_alike(0))
+    assert not clean.visible
+    assert not clean.issue.any()
+
+
+def test_the_share_that_probabilities_tell_by_hand() -> None:
+    # Two classes, labels with p = 0.9 and 0.1: rho is where the mean of rho (1-p) / (rho (1-p) + (1-rho) p) is rho.
+    # At rho = 1/2 these are 0.1 and 0.9, whose mean is 1/2: it stays. With three of four at 0.9 it falls to
+    # (0.1 * 3 + 0.9) / 4 = 0.3, and then on to where the mixture of the two likelihoods is largest.
+    record = record_of([[1.0, 1.0]], labels=[0, 1], mean_probabilities=[[0.9, 0.1], [0.9, 0.1]])
+    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.5, abs=1e-6)
+    shares = [[0.9, 0.1]] * 4
+    record = record_of([[1.0] * 4], labels=[0, 0, 0, 1], mean_probabilities=shares)
+    # d/d rho of 3 log(0.9 - 0.8 rho) + log(0.1 + 0.8 rho) = 0: 0.9 - 0.8 rho = 3 (0.1 + 0.8 rho), rho = 0.6 / 3.2.
+    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.1875, abs=1e-4)
 
 
 def test_a_label_called_wrong_is_not_suggested_again() -> None:

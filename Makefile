@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/curriculum run digits --out runs/demo
+	$(BIN)/curriculum run digits --jobs 2 --out runs/demo
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import epochs_of
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, Record, methods, theory
@@ -96,16 +97,7 @@ def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
 def plain_epochs(model: nn.Module, data: Arrays, recipe: Recipe, seed: int) -> Iterator[int]:
     """Trains as the recipe says, and stops after every epoch to be looked at."""
     curriculum = Curriculum(methods.build("vanilla", len(data), recipe.epochs), data, batch_size=64, seed=seed)
-    optimizer = torch.optim.SGD(model.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.epochs, recipe.lr_min)
-    for epoch in range(recipe.epochs):
-        model.train()
-        for batch in curriculum.epoch(model):
-            optimizer.zero_grad(set_to_none=True)
-            curriculum.loss(model, batch).backward()
-            optimizer.step()
-        schedule.step()
-        yield epoch
+    return epochs_of(model, curriculum, recipe.epochs, recipe.lr)
 
 
 def wrench_runs(folder: Path, seeds: list[int], epochs: int = 20) -> Iterator[Run]:
@@ -132,14 +124,7 @@ def text_run(name: str, train_set: Arrays, valid: Arrays, classes: int, seed: in
     method = methods.build(name, len(train_set), epochs, **options)
     curriculum = Curriculum(method, train_set, batch_size=64, seed=seed, samples=True)
     predictions, best = Predictions(train_set.y, classes), -1.0
-    optimizer = torch.optim.SGD(model.parameters(), 0.5, 0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs, 1e-6)
-    for _ in range(epochs):
-        for batch in curriculum.epoch(model):
-            optimizer.zero_grad(set_to_none=True)
-            curriculum.loss(model, batch).backward()
-            optimizer.step()
-        schedule.step()
+    for _ in epochs_of(model, curriculum, epochs, 0.5):
         with torch.no_grad():
             accuracy = (model(valid.x).argmax(1) == valid.y).double().mean().item()
             predictions.note(model(train_set.x), accuracy > best)

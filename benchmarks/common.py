@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -151,6 +152,29 @@ class With:
     def epoch(self) -> None:
         for batch in self.curriculum.epoch(self.trained.net):  # type: ignore[arg-type]
             self.step(batch)
+
+
+def epochs_of(model: nn.Module, curriculum: Curriculum, epochs: int, lr: float) -> Iterator[int]:
+    """Trains with SGD and a cosine schedule, and stops after every epoch to be looked at."""
+    optimizer = torch.optim.SGD(model.parameters(), lr, 0.9, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs, 1e-6)
+    for epoch in range(epochs):
+        model.train()
+        for batch in curriculum.epoch(model):
+            optimizer.zero_grad(set_to_none=True)
+            curriculum.loss(model, batch).backward()
+            optimizer.step()
+        schedule.step()
+        yield epoch
+
+
+def beside(found: np.ndarray, plain: np.ndarray) -> str:
+    """Cells of a table from (seeds, figures): each figure's mean and deviation, and those of its gap to ``plain``."""
+    cells = []
+    for values, gap in zip(found.T, (found - plain).T, strict=True):
+        cells.append(f"{values.mean():.2f} ± {values.std(ddof=1):.2f}")
+        cells.append(f"{gap.mean():+.2f} ± {gap.std(ddof=1):.2f}")
+    return " | ".join(cells)
 
 
 def seconds(work: Callable[[], Any], device: str) -> float:

@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 import torch
+from common import beside, epochs_of
 
 from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.core import derive, evaluating
@@ -42,14 +43,8 @@ def recalls(name: str, seed: int, rate: float) -> tuple[float, float]:
         model = digits.model()
     method = methods.build(name, len(train), EPOCHS, **METHODS[name])
     curriculum = Curriculum(method, train, batch_size=64, seed=seed, measure="running")
-    optimizer = torch.optim.SGD(model.parameters(), 0.05, 0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS, 1e-6)
-    for _ in range(EPOCHS):
-        for batch in curriculum.epoch(model):
-            optimizer.zero_grad(set_to_none=True)
-            curriculum.loss(model, batch).backward()
-            optimizer.step()
-        schedule.step()
+    for _ in epochs_of(model, curriculum, EPOCHS, 0.05):
+        pass
     with evaluating(model), torch.no_grad():
         right = (model(test.x).argmax(1) == test.y).double()
     found = torch.stack([right[test.y == label].mean() for label in range(10)])
@@ -67,12 +62,7 @@ def main() -> None:
         for name in METHODS:
             found = 100 * np.array([recalls(name, seed, rate) for seed in options.seeds])
             plain = found if plain is None else plain
-            cells = []
-            for which in (0, 1):
-                gap = (found - plain)[:, which]
-                cells.append(f"{found[:, which].mean():.2f} ± {found[:, which].std(ddof=1):.2f}")
-                cells.append(f"{gap.mean():+.2f} ± {gap.std(ddof=1):.2f}")
-            print(f"| {rate:.0%} | `{name}` | {' | '.join(cells)} |", flush=True)
+            print(f"| {rate:.0%} | `{name}` | {beside(found, plain)} |", flush=True)
 
 
 if __name__ == "__main__":

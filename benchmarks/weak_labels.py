@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import beside, epochs_of
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, methods
@@ -36,15 +37,8 @@ def one(
         model = nn.Sequential(nn.Linear(sets["train"].x.shape[1], 64), nn.ReLU(), nn.Linear(64, classes))
     method = methods.build(name, len(sets["train"]), epochs, **options)
     curriculum = Curriculum(method, sets["train"], batch_size=64, seed=seed, measure="running")
-    optimizer = torch.optim.SGD(model.parameters(), 0.5, 0.9, weight_decay=5e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs, 1e-6)
     scores = []
-    for _ in range(epochs):
-        for batch in curriculum.epoch(model):
-            optimizer.zero_grad(set_to_none=True)
-            curriculum.loss(model, batch).backward()
-            optimizer.step()
-        schedule.step()
+    for _ in epochs_of(model, curriculum, epochs, 0.5):
         scores.append((accuracy(model, sets["valid"]), accuracy(model, sets["test"])))
     return [max(scores, key=lambda pair: pair[0])[1], scores[-1][1]]
 
@@ -67,12 +61,7 @@ def main() -> None:
         for name, knobs in table.items():
             found = 100 * np.array([one(sets, classes, name, knobs, seed, options.epochs) for seed in options.seeds])
             plain = found if plain is None else plain
-            cells = []
-            for moment in (0, 1):
-                gap = (found - plain)[:, moment]
-                cells.append(f"{found[:, moment].mean():.2f} ± {found[:, moment].std(ddof=1):.2f}")
-                cells.append(f"{gap.mean():+.2f} ± {gap.std(ddof=1):.2f}")
-            print(f"| {data} | `{name}` | {' | '.join(cells)} |", flush=True)
+            print(f"| {data} | `{name}` | {beside(found, plain)} |", flush=True)
 
 
 if __name__ == "__main__":

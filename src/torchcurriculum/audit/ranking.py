@@ -30,7 +30,9 @@ import math
 import numpy as np
 import torch
 
+from ..functional.apw import RHO_CLIP
 from ..functional.noise import LOSS_RANGE, ROWS, STEPS, Populations, fit_populations, label_log_odds
+from ..functional.rapw import right_odds
 from ..record import Record, RecordError
 from .result import Audit
 
@@ -156,11 +158,11 @@ def _wrong_by_probabilities(record: Record, labels: np.ndarray | None) -> float:
     """The share of wrong labels at which the mean probabilities of the given ones agree with it; 0 on clean data."""
     assert labels is not None
     shares = record.arrays["mean_probabilities"]
-    p = shares[np.arange(record.n), labels].astype(np.float64).clip(FLOOR**3, 1 - FLOOR**3)
-    rho = 0.5
-    for _ in range(STEPS):
-        odds = rho * (1 - p) / ((1 - rho) * (shares.shape[1] - 1) * p)
-        rho = float(np.clip((odds / (1 + odds)).mean(), 1e-9, 1 - 1e-9))
+    p = shares[np.arange(record.n), labels].astype(np.float64).clip(FLOOR**3, 1)
+    losses, rho = -torch.from_numpy(p).log(), 0.5
+    for _ in range(STEPS):  # RAPW does one such step an epoch
+        wrong = torch.sigmoid(-right_odds(losses, rho, shares.shape[1]))
+        rho = float(wrong.mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
     return rho
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,25 +27,22 @@ def fused(log_weights: Tensor) -> bool:
 
 def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
     """``functional.apw.masses``, fused where possible."""
+    found = None
     if fused(log_weights):
         from . import apw
 
-        try:
-            return apw.masses(log_weights, easy)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            _give_up(error)
-    return reference.masses(log_weights, easy)
+        found = _asked(apw.masses, log_weights, easy)
+    return reference.masses(log_weights, easy) if found is None else found
 
 
 def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor) -> Tensor:
     """``functional.apw.shift_``, fused where possible."""
+    found = None
     if fused(log_weights):
         from . import apw
 
-        return apw.shift_(log_weights, easy, for_easy, for_hard)
-    return reference.shift_(log_weights, easy, for_easy, for_hard)
+        found = _asked(apw.shift_, log_weights, easy, for_easy, for_hard)
+    return reference.shift_(log_weights, easy, for_easy, for_hard) if found is None else found
 
 
 def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) -> Tensor | None:
@@ -57,13 +55,7 @@ def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) ->
 
     if heads.triton is None or not 0 < len(losses) <= heads.LARGEST:
         return None
-    try:
-        return getattr(heads, name)(losses, seen, index.contiguous(), *state)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        _give_up(error)
-        return None
+    return _asked(getattr(heads, name), losses, seen, index.contiguous(), *state)
 
 
 def cross_entropy(logits: Any, y: Any) -> Tensor | None:
@@ -79,17 +71,20 @@ def cross_entropy(logits: Any, y: Any) -> Tensor | None:
 
     if heads.triton is None or not len(logits) or not 2 <= logits.shape[1] <= heads.MOST_CLASSES:
         return None
+    return _asked(heads.cross_entropy, logits, y)
+
+
+def _asked(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:
+    """What a kernel gives; None, and no kernel is asked again, if Triton dislikes this machine.
+
+    That is no compiler at hand, or a driver too old; it shows before a kernel has written anything.
+    """
     try:
-        return heads.cross_entropy(logits, y)
+        return kernel(*arguments)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        _give_up(error)
+        _broken.append(repr(error))
+        words = "Triton cannot compile here, so a curriculum costs more than it has to"
+        warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)
         return None
-
-
-def _give_up(error: Exception) -> None:
-    """No compiler at hand, a driver too old: whatever Triton dislikes about a machine, it is not asked again."""
-    _broken.append(repr(error))
-    words = "Triton cannot compile here, so a curriculum costs more than it has to"
-    warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)

@@ -84,8 +84,11 @@ def _fused_step(name: str) -> float:
         losses = (torch.rand(3000, device="cuda", dtype=torch.float64, generator=draw) * 5).requires_grad_()
         rows = torch.randperm(5000, device="cuda", generator=draw)[:3000]
         step = Step(None, Batch(None, rows % 10, rows), torch.zeros(3000, 10, device="cuda"), losses)  # type: ignore[arg-type]
-        loss = method.fused_loss(step, torch.zeros(5000, device="cuda")) if fused else method.loss(step)
-        assert loss is not None, f"{name} has no fused step"
+        head = method.fused(step.batch, step.logits)
+        assert head is not None, f"{name} has no fused step"
+        seen = torch.zeros(5000, device="cuda")
+        loss = kernels.step(losses, None, seen, rows, head) if fused else method.loss(step)
+        assert loss is not None, "no kernel"
         loss.backward()
         assert losses.grad is not None
         results.append([loss.detach(), losses.grad, *method.state_dict().values()])

@@ -65,79 +65,127 @@ def test_a_fused_step_is_the_plain_one(name: str, case: str, labelled: bool) -> 
     step, losses = _step("cuda", size, kind)
     if not labelled:
         step = Step(step.model, step.batch.with_(y=None), step.logits, losses)
-    method = _begun(name, "cuda")
-    plain, seen = copy.deepcopy(method), torch.full((N,), math.inf, device="cuda")
-    loss = method.fused_loss(step, seen)
-    assert loss is not None
-    assert not kernels._broken
-    expected, near = plain.loss(step), 1e-12 if kind == torch.float64 else 1e-5
-    torch.testing.assert_close(loss.double(), expected.double(), rtol=near, atol=0)
-    for mine, other in zip(*(torch.autograd.grad(value, losses) for value in (loss, expected)), strict=True):
-        torch.testing.assert_close(mine, other, rtol=max(near, 1e-9), atol=1e-15)
-    for key, value in plain.state_dict().items():
-        torch.testing.assert_close(method.state_dict()[key], value, rtol=1e-9, atol=1e-12)
-    assert torch.equal(seen[step.index], losses.detach().float())
+    _compare(name, step, losses, losses, None, 1e-12 if kind == torch.float64 else 1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
-@pytest.mark.parametrize("classes", [2, 10, 1000])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
-def test_fused_cross_entropy_is_torchs(kind: torch.dtype, classes: int) -> None:
-    logits = (torch.randn(99, classes) * 4).to("cuda", kind).requires_grad_()
-    y = torch.randint(0, classes, (99,)).cuda()
-    y[7] = -100  # torch's mark for rows without a label
+@pytest.mark.parametrize(("size", "classes"), [(1, 10), (99, 2), (99, 10), (128, 100), (1000, 10)])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_from_logits_is_the_plain_one(name: str, size: int, classes: int, kind: torch.dtype) -> None:
+    if name == "rapw" and classes != 10:
+        pytest.skip("its state is of ten classes")
+    step, _ = _step("cuda", size)
+    logits = (torch.randn(size, classes, generator=torch.Generator().manual_seed(0)) * 4).to("cuda", kind)
+    logits.requires_grad_()
+    y = step.batch.y % classes
+    y[size // 2] = -100  # torch's mark for rows without a label
     with torch.autocast("cuda", torch.bfloat16, enabled=kind == torch.bfloat16):
-        losses, expected = kernels.cross_entropy(logits, y), F.cross_entropy(logits, y, reduction="none")
-    assert losses is not None
-    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
-    up = torch.randn(99, device="cuda").to(losses.dtype)
-    (mine,), (other,) = (torch.autograd.grad(value, logits, up) for value in (losses, expected))
-    torch.testing.assert_close(mine, other, rtol=1e-2 if kind == torch.bfloat16 else 1e-4, atol=1e-6)
+        losses = F.cross_entropy(logits, y, reduction="none")
+        step = Step(step.model, step.batch.with_(y=y), logits, losses)
+        near = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2}[kind]
+        _compare(name, step, logits, logits, y, near)
+
+
+def _compare(name: str, step: Step, leaf: Tensor, source: Tensor, y: Tensor | None, near: float) -> None:
+    method = _begun(name, "cuda")
+    plain, seen = copy.deepcopy(method), torch.full((N,), math.inf, device="cuda")
+    head = method.fused(step.batch, step.logits)
+    assert head is not None
+    loss = kernels.step(source, y, seen, step.index, head)
+    assert loss is not None
+    assert not kernels._broken
+    expected = plain.loss(step)
+    torch.testing.assert_close(loss.double(), expected.double(), rtol=min(near, 1e-5), atol=0)
+    for mine, other in zip(*(torch.autograd.grad(value, leaf) for value in (loss, expected)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=max(near, 1e-9), atol=1e-15 if near < 1e-8 else 1e-6)
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(method.state_dict()[key], value, rtol=max(1e-9, near), atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(seen[step.index], step.losses.detach().float(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
 def test_an_impossible_label_is_nan_and_no_crash_of_the_device() -> None:
-    losses = kernels.cross_entropy(torch.randn(2, 3, device="cuda"), torch.tensor([1, 3], device="cuda"))
-    assert losses is not None
-    assert losses.isnan().tolist() == [False, True]
+    seen, index, y = torch.zeros(2, device="cuda"), torch.arange(2, device="cuda"), torch.tensor([1, 3], device="cuda")
+    head = methods.build("apw-e", 2, 5).cuda().fused(Batch(None, y, index), None)
+    assert head is not None
+    assert kernels.step(torch.randn(2, 3, device="cuda"), y, seen, index, head) is not None
+    assert seen.isnan().tolist() == [False, True]
 
 
-def test_cross_entropy_is_not_fused_elsewhere() -> None:
-    assert kernels.cross_entropy(torch.randn(2, 3), torch.tensor([1, 2])) is None
-    assert kernels.cross_entropy({"logits": 1}, torch.tensor([1, 2])) is None
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [
+        *(((100,), True), ((4096,), True), ((4097,), False), ((0,), False)),
+        *(((100, 10), True), ((128, 100), True), ((128, 1000), False), ((100, 1), False)),
+    ],
+)
+def test_how_much_one_block_of_threads_takes(
+    shape: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Triton:
+        @staticmethod
+        def next_power_of_2(n: int) -> int:
+            return 1 << (n - 1).bit_length()
+
+    monkeypatch.setattr(heads, "triton", Triton)
+    assert heads.fits(torch.zeros(shape)) == taken
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_on_a_cpu_there_is_none(name: str) -> None:
-    step, _ = _step("cpu")
-    assert _begun(name, "cpu").fused_loss(step, torch.zeros(N)) is None
+    step, losses = _step("cpu")
+    head = _begun(name, "cpu").fused(step.batch, step.logits)
+    assert head is not None
+    assert kernels.step(losses, None, torch.zeros(N), step.index, head) is None
+    assert kernels.step(torch.zeros(B, 10), step.batch.y, torch.zeros(N), step.index, head) is None
+    assert kernels.step({"logits": 1}, step.batch.y, torch.zeros(N), step.index, head) is None
 
 
-def test_a_step_that_is_fused_is_not_noted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Fused(torch.Tensor):
-        is_cuda = True
+class Elsewhere(torch.Tensor):
+    """A tensor that says it lies on an accelerator."""
 
-    data = Arrays(torch.randn(4, 2), torch.tensor([0, 1, 0, 1]))
-    curriculum = Curriculum(methods.build("apw-e", 4, 5), data, batch_size=4, measure="running")
-    model, asked = torch.nn.Linear(2, 2), []
+    is_cuda = True
 
-    def fused(step: Step, seen: Tensor) -> Tensor:
-        asked.append(seen)
-        return step.losses.sum()
 
-    monkeypatch.setattr(curriculum.method, "fused_loss", fused)
+class Net(torch.nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).as_subclass(Elsewhere)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_step_that_is_fused_is_not_noted_twice(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, asked = Arrays(torch.randn(4, 2), torch.tensor([0, 1, 0, 1])), []
+    options: dict[str, Any] = {"loss_fn": lambda z, y: F.cross_entropy(z, y, reduction="none") * 2} if own else {}
+    curriculum = Curriculum(methods.build("apw-e", 4, 5), data, batch_size=4, measure="running", **options)
+    model = Net(2, 2)
+
+    def fused(source: Tensor, y: Any, seen: Tensor, index: Tensor, head: tuple[Any, ...]) -> Tensor:
+        asked.append((source.ndim, y is None, head[0]))
+        assert seen is curriculum._last.values
+        return source.sum()
+
+    monkeypatch.setattr(kernels, "step", fused)
     monkeypatch.setattr(curriculum, "_note", lambda _: pytest.fail("the kernel has noted the losses"))
     for batch in curriculum.epoch(model):
-        step = curriculum._step(model, batch)
-        held = step.losses.as_subclass(Fused)
-        assert curriculum._loss(Step(model, batch, step.logits, held)).item() == pytest.approx(held.sum().item())
-    assert asked[0] is curriculum._last.values
+        curriculum.loss(model, batch).backward()
+    assert asked == [(1, True, "apw") if own else (2, False, "apw")], "of losses of the user's own, or of logits"
+    assert curriculum.number == 1
+
+
+def test_what_no_kernel_takes_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, asked = Arrays(torch.randn(4, 2), torch.tensor([0, 1, 0, 1])), []
+    curriculum = Curriculum(methods.build("apw-e", 4, 5), data, batch_size=4, measure="running")
+    model = Net(2, 2)
+    monkeypatch.setattr(kernels, "step", lambda source, *_: asked.append(source.ndim))
+    for batch in curriculum.epoch(model):
+        expected = F.cross_entropy(torch.nn.Linear.forward(model, batch.x), batch.y)
+        torch.testing.assert_close(torch.Tensor(curriculum.loss(model, batch)), expected)
+    assert asked == [2, 1]
+    assert curriculum._last.values.isfinite().all()
 
 
 def test_what_triton_dislikes_is_reported_once_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Elsewhere(torch.Tensor):
-        is_cuda = True
-
     asked = []
 
     def fails(*_: Any) -> Tensor:
@@ -149,16 +197,18 @@ def test_what_triton_dislikes_is_reported_once_and_not_asked_again(monkeypatch: 
 
     monkeypatch.setattr(kernels, "_broken", [])
     monkeypatch.setattr(heads, "triton", object())
-    monkeypatch.setattr(heads, "apw", fails)
+    monkeypatch.setattr(heads, "fits", lambda _: True)
+    monkeypatch.setitem(heads.HEADS, "apw", fails)
     losses, index = torch.ones(3).as_subclass(Elsewhere), torch.arange(3)
+    arguments = (losses, None, torch.zeros(3), index, ("apw", torch.zeros(3), None))
     with pytest.warns(UserWarning, match="Triton cannot compile here, so a curriculum costs more.*no compiler"):
-        assert kernels.step("apw", losses, torch.zeros(3), index) is None
-    assert kernels.step("apw", losses, torch.zeros(3), index) is None, "and a second warning would be an error here"
+        assert kernels.step(*arguments) is None
+    assert kernels.step(*arguments) is None, "and a second warning would be an error here"
     assert len(asked) == 1
-    monkeypatch.setattr(heads, "apw", full)
+    monkeypatch.setitem(heads.HEADS, "apw", full)
     monkeypatch.setattr(kernels, "_broken", [])
     with pytest.raises(torch.OutOfMemoryError):
-        kernels.step("apw", losses, torch.zeros(3), index)
+        kernels.step(*arguments)
 
 
 @pytest.mark.parametrize("name", ["superloss", "rapw"])

@@ -406,10 +406,10 @@ class Method(nn.Module):
         """The scalar to call ``backward`` on."""
         return step.reduce(self.weigh(step))
 
-    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
-        """``loss`` in one kernel, which also notes the losses of the step's rows in ``seen``; None if there is none.
+    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
+        """The kernel of ``kernels.heads`` that is worth the same as ``loss``, and what it reads; None if there is none.
 
-        Asked in a single process, of whole steps on an accelerator only. It must be worth the same as ``loss``.
+        Asked in a single process, for whole batches on an accelerator. The kernel also notes the batch's losses.
         """
         return None
 

@@ -172,16 +172,36 @@ class Curriculum:
 
     def viewed_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """``loss`` of a batch that already looks as the method wants it: what a captured step repeats."""
-        return self._loss(self._step(model, batch))
+        if self.task.loss_fn is not _per_sample_cross_entropy or batch.pair is not None:
+            logits, losses = self.task.losses(model, batch)
+        else:
+            logits = self.task.forward(model, batch.x)
+            fused = self._fused(batch, logits, logits, batch.y)
+            if fused is not None:
+                return self._counted(fused)
+            losses = self.task.check(self.task.loss_fn(logits, batch.y), batch)
+        return self._loss(Step(model, batch, logits, *self._checked(losses, batch.index)))
 
     def _loss(self, step: Step) -> Tensor:
-        whole = step.losses.is_cuda and step.valid is None and step.batch.pair is None and distributed.world_size() == 1
-        fused = self.method.fused_loss(step, self._last.values) if whole else None
-        loss = self.method.loss(step) if fused is None else fused
+        loss = self._fused(step.batch, step.logits, step.losses) if step.valid is None else None
+        if loss is None:
+            loss = self.method.loss(step)
+            if self.measure == "running" or step.batch.pair is None:
+                self._note(step)
+        return self._counted(loss)
+
+    def _fused(self, batch: Batch, logits: Any, source: Any, y: Any = None) -> Tensor | None:
+        """The loss in one kernel, from losses or, with ``y``, from logits; None where that cannot be."""
+        alone = batch.pair is None and self.nan_strategy == "error" and distributed.world_size() == 1
+        if not alone or not isinstance(source, Tensor) or not source.is_cuda:
+            return None
+        head = self.method.fused(batch, logits)
+        return None if head is None else kernels.step(source, y, self._last.values, batch.index, head)
+
+    def _counted(self, loss: Tensor) -> Tensor:
+        """A batch's part in its optimizer step; the batch is done."""
         if self._position in self._shares:
             loss = loss * self._shares[self._position].to(loss)
-        if fused is None and (self.measure == "running" or step.batch.pair is None):
-            self._note(step)
         self.count_step()
         return loss
 
@@ -316,16 +336,6 @@ class Curriculum:
         losses = torch.zeros(len(rows), dtype=torch.float64, device=self._device)
         batch = Batch(None, None, rows.to(self._device), task=self.task)
         return self.method.weigh(Step(None, batch, None, losses)).double()  # type: ignore[arg-type]
-
-    def _step(self, model: nn.Module, batch: Batch) -> Step:
-        fuses = type(self.method).fused_loss is not Method.fused_loss and batch.pair is None
-        if fuses and self.task.loss_fn is _per_sample_cross_entropy:
-            logits = self.task.forward(model, batch.x)
-            losses = kernels.cross_entropy(logits, batch.y)
-            losses = self.task.check(self.task.loss_fn(logits, batch.y) if losses is None else losses, batch)
-        else:
-            logits, losses = self.task.losses(model, batch)
-        return Step(model, batch, logits, *self._checked(losses, batch.index))
 
     def _checked(self, losses: Tensor, index: Tensor) -> tuple[Tensor, Tensor | None]:
         # On an accelerator a look at the losses would make every step wait; the end of the epoch looks for all.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..functional import apw as reference
 
-__all__ = ["cross_entropy", "fused", "masses", "shift_", "step"]
+__all__ = ["fused", "masses", "shift_", "step"]
 
 _broken: list[str] = []  # why Triton is not asked again, once it has failed
 
@@ -45,33 +45,46 @@ def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor
     return reference.shift_(log_weights, easy, for_easy, for_hard) if found is None else found
 
 
-def step(name: str, losses: Tensor, seen: Tensor, index: Tensor, *state: Any) -> Tensor | None:
-    """The scalar loss of a batch by ``heads.name``, with its losses noted in ``seen``; None if it cannot be."""
-    if not losses.is_cuda or losses.dtype not in (torch.float32, torch.float64) or _broken:
+def step(source: Any, y: Any, seen: Tensor, index: Tensor, head: tuple[Any, ...]) -> Tensor | None:
+    """The scalar loss of a batch by one of ``heads.HEADS``, with its losses noted in ``seen``; None if it cannot be.
+
+    Args:
+        source: (B,) losses, or with ``y`` the (B, C) logits whose cross-entropy they are.
+        y: (B,) labels, or None with losses.
+        seen: (N,) where losses are noted.
+        index: (B,) rows of the batch.
+        head: The head's name and what it reads, from ``Method.fused``.
+    """
+    if not isinstance(source, Tensor) or not source.is_cuda or _broken or torch.compiler.is_compiling():
         return None
-    if seen.device != losses.device or index.device != losses.device or torch.compiler.is_compiling():
+    name, *state = head
+    readable = _are_losses(source) if y is None else _are_logits(source, y)
+    if not readable or any(tensor.device != source.device for tensor in _tensors(y, seen, index, *state)):
         return None
     from . import heads
 
-    if heads.triton is None or not 0 < len(losses) <= heads.LARGEST:
+    if heads.triton is None or not heads.fits(source):
         return None
-    return _asked(getattr(heads, name), losses, seen, index.contiguous(), *state)
+    return _asked(heads.HEADS[name], source, y, seen, index.contiguous(), *state)
 
 
-def cross_entropy(logits: Any, y: Any) -> Tensor | None:
-    """(B,) losses by ``heads.cross_entropy``; None if it cannot be. Gradients have no gradient of their own."""
-    if not isinstance(logits, Tensor) or not logits.is_cuda or logits.ndim != 2 or torch.compiler.is_compiling():
-        return None
-    if not isinstance(y, Tensor) or y.dtype != torch.int64 or y.shape != logits.shape[:1] or y.device != logits.device:
-        return None
-    whole = logits.dtype in (torch.float32, torch.float64)
-    if _broken or not (whole or (torch.is_autocast_enabled("cuda") and logits.is_floating_point())):
-        return None
-    from . import heads
+def _are_losses(source: Tensor) -> bool:
+    return source.ndim == 1 and source.dtype in (torch.float32, torch.float64)
 
-    if heads.triton is None or not len(logits) or not 2 <= logits.shape[1] <= heads.MOST_CLASSES:
-        return None
-    return _asked(heads.cross_entropy, logits, y)
+
+def _are_logits(source: Tensor, y: Any) -> bool:
+    """Whether cross-entropy would take them as classes; half precision only where autocast makes it float32."""
+    labels = isinstance(y, Tensor) and y.dtype == torch.int64 and source.ndim == 2 and y.shape == source.shape[:1]
+    half = torch.is_autocast_enabled("cuda") and source.is_floating_point()
+    return labels and (half or source.dtype in (torch.float32, torch.float64))
+
+
+def _tensors(*values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | dict):
+            yield from value.values() if isinstance(value, dict) else value
 
 
 def _asked(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:

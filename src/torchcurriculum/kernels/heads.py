@@ -1,7 +1,7 @@
-"""From a batch's losses to its scalar loss in one Triton kernel; each does what the `weigh` of its method does.
+"""From a batch's logits or losses to its scalar loss in one Triton kernel; each is worth what its method's `weigh` is.
 
-A kernel computes the weights, sums them with the losses and notes the loss of each row, which in plain torch takes ten
-kernels (APW) to a hundred (RAPW): more than a small network's step has time for.
+A kernel computes the losses (cross-entropy, if it is given logits), weighs and sums them, and notes the loss of each
+row. In plain torch that takes a dozen kernels (APW) to a hundred (RAPW): more than a small network has time for.
 """
 
 from __future__ import annotations
@@ -19,134 +19,141 @@ try:
 except ImportError:  # then nobody calls what follows
     triton = None
 
-__all__ = ["LARGEST", "MOST_CLASSES", "apw", "cross_entropy", "rapw", "superloss"]
+__all__ = ["HEADS", "fits"]
 
-LARGEST = 4096  # rows of a batch that one block of threads takes
-MOST_CLASSES = 8192  # of a row that one block of threads takes
+LARGEST = 4096  # rows of a batch that one block of threads takes,
+MOST = 16384  # and logits of it
 
 
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """(B,) losses of (B, C) logits in one kernel, and their gradient in another; float32 unless logits are float64."""
-    return _CrossEntropy.apply(logits, y)
+def fits(source: Tensor) -> bool:
+    """Whether these (B,) losses or (B, C) logits are few enough for one block of threads."""
+    if not 0 < len(source) <= LARGEST:
+        return False
+    return source.ndim == 1 or (source.shape[1] >= 2 and _rows(len(source)) * _columns(source.shape[1]) <= MOST)
 
 
 def apw(
-    losses: Tensor, seen: Tensor, index: Tensor, log_weights: Tensor, change: tuple[Tensor, Tensor] | None = None
+    source: Tensor, y: Tensor | None, seen: Tensor, index: Tensor, log_weights: Tensor, change: Any = None
 ) -> Tensor:
     """APW's step. ``change`` is (e, alpha) for I and EI weighting, whose rows are also written; None for E."""
-    size, n = len(losses), len(log_weights)
     e, alpha = (log_weights, log_weights) if change is None else change
-
-    def launch(values: Tensor, weights: Tensor, loss: Tensor) -> None:
-        batch = (values, seen, index, weights, loss, size)
-        _apw[(1,)](*batch, log_weights, e, alpha, n, CHANGES=change is not None, **_block(size))
-
-    return _Head.apply(losses, launch)
+    state = (log_weights, e, alpha, len(log_weights))
+    return _Head.apply(source, y, seen, index, _apw, state, {"CHANGES": change is not None})
 
 
-def superloss(losses: Tensor, seen: Tensor, index: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
+def superloss(source: Tensor, y: Tensor | None, seen: Tensor, index: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
     """SuperLoss' step with the threshold tau and the strength lambda, both scalar tensors in float64."""
-    size = len(losses)
-
-    def launch(values: Tensor, weights: Tensor, loss: Tensor) -> None:
-        _superloss[(1,)](values, seen, index, weights, loss, size, tau, lam, **_block(size))
-
-    return _Head.apply(losses, launch)
+    return _Head.apply(source, y, seen, index, _superloss, (tau, lam), {})
 
 
-def rapw(losses: Tensor, seen: Tensor, index: Tensor, labels: Tensor | None, state: dict[str, Tensor]) -> Tensor:
-    """RAPW's step; ``state`` holds its memory, rho, times, trust, knobs (decay, lambda), means and sums."""
-    size, classes = len(losses), state["means"].numel()
-    width = min(32, triton.next_power_of_2(classes))
-
-    def launch(values: Tensor, weights: Tensor, loss: Tensor) -> None:
-        batch = (values, seen, index, weights, loss, size)
-        names = ("means", "sums", "rho", "times", "trust", "knobs")
-        held = (state["memory"], index if labels is None else labels.contiguous(), *(state[name] for name in names))
-        _rapw[(1,)](*batch, *held, CLASSES=classes, WIDTH=width, LABELLED=labels is not None, **_block(size))
-
-    return _Head.apply(losses, launch)
-
-
-def _block(size: int) -> dict[str, int]:
-    block = max(32, triton.next_power_of_2(size))
-    return {"BLOCK": block, "num_warps": 4 if block <= 1024 else 8}
+def rapw(
+    source: Tensor,
+    y: Tensor | None,
+    seen: Tensor,
+    index: Tensor,
+    labels: Tensor | None,
+    held: dict[str, Tensor],
+) -> Tensor:
+    """RAPW's step; ``held`` are its memory, rho, times, trust, knobs (decay, lambda), means and sums."""
+    classes = held["means"].numel()
+    names = ("memory", "means", "sums", "rho", "times", "trust", "knobs")
+    state = (index if labels is None else labels.contiguous(), *(held[name] for name in names))
+    options = {"CLASSES": classes, "WIDTH": min(32, _columns(classes)), "LABELLED": labels is not None}
+    return _Head.apply(source, y, seen, index, _rapw, state, options)
 
 
-def _row(classes: int) -> dict[str, int]:
-    block = triton.next_power_of_2(classes)
-    return {"BLOCK": block, "num_warps": 1 if block <= 256 else 4 if block <= 2048 else 8}
+HEADS: dict[str, Callable[..., Tensor]] = {"apw": apw, "superloss": superloss, "rapw": rapw}
+
+
+def _rows(rows: int) -> int:
+    return max(32, triton.next_power_of_2(rows))
+
+
+def _columns(classes: int) -> int:
+    return triton.next_power_of_2(max(1, classes))
 
 
 class _Head(torch.autograd.Function):
-    """The sum of weights times losses, whose gradient for the losses is the weights."""
+    """The sum of weights times losses; to its gradient the weights are constants."""
 
     @staticmethod
-    def forward(ctx: Any, losses: Tensor, launch: Callable[[Tensor, Tensor, Tensor], None]) -> Tensor:
-        weights, loss = torch.empty_like(losses), losses.new_empty(())
-        with torch.cuda.device_of(losses):
-            launch(losses.contiguous(), weights, loss)
-        ctx.save_for_backward(weights)
+    def forward(
+        ctx: Any,
+        source: Tensor,
+        y: Tensor | None,
+        seen: Tensor,
+        index: Tensor,
+        kernel: Any,
+        state: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Tensor:
+        source, rows = source.contiguous(), len(source)
+        kind = torch.float64 if source.dtype == torch.float64 else torch.float32
+        weights, loss = source.new_empty(rows, dtype=kind), source.new_empty((), dtype=kind)
+        labels = index if y is None else y.contiguous()
+        classes = 0 if y is None else source.shape[1]
+        block, wide = _rows(rows), _columns(classes)
+        sizes = {"LOGITS": classes, "WIDE": wide, "BLOCK": block, "num_warps": 4 if block * wide <= 4096 else 8}
+        with torch.cuda.device_of(source):
+            kernel[(1,)](source, labels, seen, index, weights, loss, rows, *state, **options, **sizes)
+        ctx.save_for_backward(weights, *(() if y is None else (source, labels)))
         return loss
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (weights,) = ctx.saved_tensors
-        return gradients[0] * weights, None
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Minus the log-softmax of the label; labels of -100 have no loss, as in torch, and impossible ones NaN."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, y: Tensor) -> Tensor:
-        logits, y = logits.contiguous(), y.contiguous()
-        rows, classes = logits.shape
-        kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        losses = torch.empty(rows, dtype=kind, device=logits.device)
-        with torch.cuda.device_of(logits):
-            _entropy[(rows,)](logits, y, losses, classes, **_row(classes))
-        ctx.save_for_backward(logits, y)
-        return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
-        logits, y = ctx.saved_tensors
+        weights, *rest = ctx.saved_tensors
+        others = [None] * 6
+        if not rest:
+            return gradients[0] * weights, *others
+        logits, y = rest
         rows, classes = logits.shape
         slopes = torch.empty_like(logits)
+        sizes = {"CLASSES": classes, "WIDE": _columns(classes), "num_warps": 1 if classes <= 256 else 4}
         with torch.cuda.device_of(logits):
-            _entropy_slopes[(rows,)](logits, y, gradients[0].contiguous(), slopes, classes, **_row(classes))
-        return slopes, None
+            _slopes[(rows,)](logits, y, weights, gradients[0], slopes, **sizes)
+        return slopes, *others
 
 
 if triton is not None:
 
     @triton.jit
-    def _entropy(logits, y, losses, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-        row = tl.program_id(0).to(tl.int64)
-        place = tl.arange(0, BLOCK)
-        kind = losses.dtype.element_ty
-        values = tl.load(logits + row * classes + place, mask=place < classes, other=-float("inf")).to(kind)
-        label = tl.load(y + row)
-        possible = (label >= 0) & (label < classes)
-        own = tl.load(logits + row * classes + label, mask=possible, other=0.0).to(kind)
-        top = tl.max(values, 0)
-        loss = tl.log(tl.sum(tl.exp(values - top), 0)) + top - own
-        tl.store(losses + row, tl.where(possible, loss, tl.where(label == -100, 0.0, float("nan"))).to(kind))
+    def _losses(source, y, place, inside, like, LOGITS: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+        """The batch's losses: as given, or the cross-entropy of its logits.
+
+        Labels of -100 have none, as in torch; impossible ones have NaN.
+        """
+        kind = like.dtype.element_ty
+        if LOGITS == 0:
+            loss = tl.load(source + place, mask=inside, other=0.0)
+        else:
+            column = tl.arange(0, WIDE)[None, :]
+            held = inside[:, None] & (column < LOGITS)
+            values = tl.load(source + place[:, None] * LOGITS + column, mask=held, other=0.0).to(kind)
+            values = tl.where(column < LOGITS, values, -float("inf"))
+            label = tl.load(y + place, mask=inside, other=0)
+            own = tl.sum(tl.where(column == label[:, None], values, 0.0), 1)
+            top = tl.max(values, 1)
+            loss = tl.log(tl.sum(tl.exp(values - top[:, None]), 1)) + top - own
+            possible = (label >= 0) & (label < LOGITS)
+            loss = tl.where(possible, loss, tl.where(label == -100, 0.0, float("nan"))).to(kind)
+        return loss
 
     @triton.jit
-    def _entropy_slopes(logits, y, gradient, out, classes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-        row = tl.program_id(0).to(tl.int64)
-        place = tl.arange(0, BLOCK)
-        inside = place < classes
-        kind = gradient.dtype.element_ty
-        values = tl.load(logits + row * classes + place, mask=inside, other=-float("inf")).to(kind)
+    def _slopes(  # type: ignore[no-untyped-def]
+        logits, y, weights, gradient, out, CLASSES: tl.constexpr, WIDE: tl.constexpr
+    ):
+        """The gradient of the sum of weights times cross-entropies for one row of logits."""
+        row = tl.program_id(0)
+        place = tl.arange(0, WIDE)
+        inside = place < CLASSES
+        kind = weights.dtype.element_ty
+        values = tl.load(logits + row * CLASSES + place, mask=inside, other=-float("inf")).to(kind)
         label = tl.load(y + row)
         raw = tl.exp(values - tl.max(values, 0))
         slope = raw / tl.sum(raw, 0) - tl.where(place == label, 1.0, 0.0)
-        slope = tl.where(label == -100, 0.0, slope * tl.load(gradient + row))
-        tl.store(out + row * classes + place, slope.to(out.dtype.element_ty), mask=inside)
+        slope = tl.where(label == -100, 0.0, slope * tl.load(weights + row) * tl.load(gradient))
+        tl.store(out + row * CLASSES + place, slope.to(out.dtype.element_ty), mask=inside)
 
     @triton.jit
     def _finish(place, inside, rows, loss, share, seen, weights, total):  # type: ignore[no-untyped-def]
@@ -160,12 +167,26 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=["size", "n"])  # a size of 1 would become a constant, which cannot be converted
     def _apw(  # type: ignore[no-untyped-def]
-        losses, seen, index, weights, total, size, log_weights, e, alpha, n, CHANGES: tl.constexpr, BLOCK: tl.constexpr
+        source,
+        y,
+        seen,
+        index,
+        weights,
+        total,
+        size,
+        log_weights,
+        e,
+        alpha,
+        n,
+        CHANGES: tl.constexpr,
+        LOGITS: tl.constexpr,
+        WIDE: tl.constexpr,
+        BLOCK: tl.constexpr,
     ):
         place = tl.arange(0, BLOCK)
         inside = place < size
         rows = tl.load(index + place, mask=inside, other=0)
-        loss = tl.load(losses + place, mask=inside, other=0.0)
+        loss = _losses(source, y, place, inside, weights, LOGITS, WIDE)
         logs = tl.load(log_weights + rows, mask=inside, other=-float("inf"))
         if CHANGES:
             change = tl.load(alpha)
@@ -214,25 +235,37 @@ if triton is not None:
 
     @triton.jit
     def _superloss(  # type: ignore[no-untyped-def]
-        losses, seen, index, weights, total, size, tau, lam, BLOCK: tl.constexpr
-    ):
-        place = tl.arange(0, BLOCK)
-        inside = place < size
-        rows = tl.load(index + place, mask=inside, other=0)
-        loss = tl.load(losses + place, mask=inside, other=0.0)
-        w = _lambert(_half_beta(loss.to(tl.float64), tl.load(tau), tl.load(lam)))
-        _finish(place, inside, rows, loss, tl.exp(-w) / size, seen, weights, total)
-
-    @triton.jit
-    def _rapw(  # type: ignore[no-untyped-def]
-        losses,
+        source,
+        y,
         seen,
         index,
         weights,
         total,
         size,
-        memory,
+        tau,
+        lam,
+        LOGITS: tl.constexpr,
+        WIDE: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        place = tl.arange(0, BLOCK)
+        inside = place < size
+        rows = tl.load(index + place, mask=inside, other=0)
+        loss = _losses(source, y, place, inside, weights, LOGITS, WIDE)
+        w = _lambert(_half_beta(loss.to(tl.float64), tl.load(tau), tl.load(lam)))
+        _finish(place, inside, rows, loss, tl.exp(-w) / size, seen, weights, total)
+
+    @triton.jit
+    def _rapw(  # type: ignore[no-untyped-def]
+        source,
+        y,
+        seen,
+        index,
+        weights,
+        total,
+        size,
         labels,
+        memory,
         means,
         sums,
         rho,
@@ -242,12 +275,14 @@ if triton is not None:
         CLASSES: tl.constexpr,
         WIDTH: tl.constexpr,
         LABELLED: tl.constexpr,
+        LOGITS: tl.constexpr,
+        WIDE: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
         place = tl.arange(0, BLOCK)
         inside = place < size
         rows = tl.load(index + place, mask=inside, other=0)
-        loss = tl.load(losses + place, mask=inside, other=0.0)
+        loss = _losses(source, y, place, inside, weights, LOGITS, WIDE)
         now = loss.to(tl.float64)
         zero = now * 0.0
         # What the memory will hold after this epoch; rows without one are as likely right as any.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from ..core import FLOATS, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
+from ..core import FLOATS, Batch, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
 from ..functional.apw import RHO_CLIP, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
@@ -138,12 +138,11 @@ class APW(Method):
         """The weights of the batch."""
         return self._batch_weights(step.losses.detach(), step.index)
 
-    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
         """The same in one kernel."""
-        if type(self) is not APW or self.log_weights.device != step.losses.device:
+        if type(self) is not APW:
             return None
-        change = None if self.weighting == "E" else (self.threshold, self.alpha)
-        return kernels.step("apw", step.losses, seen, step.index, self.log_weights, change)
+        return "apw", self.log_weights, None if self.weighting == "E" else (self.threshold, self.alpha)
 
     def graph_key(self) -> Hashable:
         """Every step is the same; all state is in buffers."""

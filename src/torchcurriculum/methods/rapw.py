@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import kernels
-from ..core import Epoch, Method, Step, normalise
+from ..core import Batch, Epoch, Method, Step, normalise
 from ..functional.apw import RHO_CLIP
 from ..functional.rapw import graded_easiness, moving_threshold, remember, right_odds, trust
 from ..functional.superloss import confidence
@@ -159,15 +158,13 @@ class RAPW(Method):
         self.sums += step.total(torch.stack([sure.exp() @ given, given.sum(0)]))
         return normalise(sure - given @ self.means.log())[0]
 
-    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
         """The same in one kernel."""
-        y = step.batch.y if _are_classes(step.batch.y, step.losses) else None
-        if type(self) is not RAPW or self.memory.device != step.losses.device:
+        if type(self) is not RAPW:
             return None
-        if y is not None and y.device != step.losses.device:
-            return None
-        self._count_classes(step.logits)
-        return kernels.step("rapw", step.losses, seen, step.index, y, dict(self.named_buffers()))
+        self._count_classes(logits)
+        y = batch.y if _are_classes(batch.y, batch.index) else None
+        return "rapw", y, dict(self.named_buffers())
 
     def graph_key(self) -> Hashable:
         """Every step is the same; all state is in buffers."""

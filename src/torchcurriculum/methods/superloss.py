@@ -9,8 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..core import Method, Step, total
+from ..core import Batch, Method, Step, total
 from ..functional.superloss import confidence
 from .registry import register
 
@@ -85,11 +84,9 @@ class SuperLoss(Method):
             self._follow_losses(losses)
         return confidence(losses, self.tau, self.lam) * step.uniform()
 
-    def fused_loss(self, step: Step, seen: Tensor) -> Tensor | None:
+    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
         """The same in one kernel, where tau is a number."""
-        if type(self) is not SuperLoss or self.rule is not None or self.tau.device != step.losses.device:
-            return None
-        return kernels.step("superloss", step.losses, seen, step.index, self.tau, self.strength)
+        return ("superloss", self.tau, self.strength) if type(self) is SuperLoss and self.rule is None else None
 
     def graph_key(self) -> Hashable:
         """Every step is the same; tau is a buffer."""

@@ -143,6 +143,10 @@ class _Run:
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
         if device.type == "cuda" and isinstance(self.train_set, Images):
             options["measure_batch_size"] = 4096
+        half = recipe.precision == "bfloat16"
+        self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
+        if half:
+            options["forward"] = self._forward
         self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
         self.optimizer = make_optimizer(recipe, self.model)
         self.schedule = make_schedule(recipe, self.optimizer)
@@ -152,11 +156,15 @@ class _Run:
         fits = len(self.train_set) * problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
-        half = recipe.precision == "bfloat16"
-        self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
         net = torch.compile(self.model) if recipe.compile else self.model
         # Dropout is seeded before every step, which a captured one would not see.
         self.step = GraphedStep(self.curriculum, net, self.optimizer, self.autocast, capture=not self.draws)  # type: ignore[arg-type]
+
+    def _forward(self, model: nn.Module, x: Any) -> Tensor:
+        """In half precision also where no step asks for it: in the measuring pass."""
+        with self.autocast():
+            logits = model(x)
+        return logits if torch.is_grad_enabled() else logits.float()
 
     def _parts(self) -> dict[str, Any]:
         optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]

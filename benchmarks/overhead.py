@@ -33,16 +33,16 @@ CPU = (
 )
 CUDA = (
     Setting(mode="graph", device="cuda"),
-    Setting(mode="eager", device="cuda"),
-    Setting("resnet-18", "graph", "bfloat16", 10_000, 100, "cuda"),
-    Setting("resnet-18", "eager", "float32", 10_000, 100, "cuda"),
-    Setting("resnet-18", "eager", "bfloat16", 10_000, 100, "cuda"),
     Setting(mode="graph", precision="bfloat16", device="cuda"),
-    Setting(mode="eager", precision="bfloat16", device="cuda"),
-    Setting(mode="compile", device="cuda"),
-    Setting(mode="compile", precision="bfloat16", device="cuda"),
-    Setting("resnet-18", "compile", "bfloat16", 10_000, 100, "cuda"),
-    Setting("resnet-18", "compile", "float32", 10_000, 100, "cuda"),
+    Setting("resnet-18", "graph", "bfloat16", 10_000, 100, "cuda"),
+    Setting(mode="eager", rows=15_000, device="cuda"),
+    Setting("resnet-18", "eager", "float32", 5_000, 100, "cuda"),
+    Setting("resnet-18", "eager", "bfloat16", 5_000, 100, "cuda"),
+    Setting(mode="compile", rows=15_000, device="cuda"),
+    Setting(mode="compile", precision="bfloat16", rows=15_000, device="cuda"),
+    Setting(mode="eager", precision="bfloat16", rows=15_000, device="cuda"),
+    Setting("resnet-18", "compile", "bfloat16", 5_000, 100, "cuda"),
+    Setting("resnet-18", "compile", "float32", 5_000, 100, "cuda"),
 )
 
 

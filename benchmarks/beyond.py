@@ -68,6 +68,11 @@ def reused(recipe: Any, _: Problem) -> torch.nn.Module:
     return model
 
 
+@functools.cache
+def compiled(model: torch.nn.Module) -> torch.nn.Module:
+    return torch.compile(model)  # type: ignore[return-value]
+
+
 def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path) -> dict[str, Any]:
     recipe = RECIPES["cifar10-n40"]().with_(
         epochs=job["epochs"],
@@ -78,7 +83,7 @@ def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path)
         **{**extra, **job.get("recipe", {})},
     )
     trainer.load_data = lambda *_: problem(job["set"], job["seed"], folder)  # type: ignore[assignment]
-    trainer.make_model = reused
+    trainer.make_model, trainer._compiled = reused, compiled
     trainer.LARGEST = 10**8 if job.get("audit") else 0  # only the audit needs a pass over the training set
     started = time.time()
     with tempfile.TemporaryDirectory() as out:

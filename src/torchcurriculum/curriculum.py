@@ -155,10 +155,12 @@ class Curriculum:
         """
         self.start(model)
         mine = self.batches()
-        index = torch.cat(mine).to(self._device).split([len(rows) for rows in mine])  # one transfer for the epoch
+        index = torch.cat(mine).to(self._device)  # one transfer for the epoch
+        first = sum(map(len, mine[: self.steps_done]))
         for position, raw in enumerate(self.read(), self.steps_done):
-            yield self.batch(raw, index[position])
-            self.steps_done = position + 1
+            last = first + len(mine[position])
+            yield self.batch(raw, index[first:last])
+            self.steps_done, first = position + 1, last
         self.finish()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -228,6 +230,8 @@ class Curriculum:
         then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
         """
         ordered = self._order()
+        if distributed.world_size() == 1:
+            return ordered
         if self._mine is None or self._mine[0] is not ordered:
             self._mine = ordered, [batch[distributed.rank() :: distributed.world_size()] for batch in ordered]
         return self._mine[1]

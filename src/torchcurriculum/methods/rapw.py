@@ -134,12 +134,14 @@ class RAPW(Method):
         self.means.copy_(torch.where(self.sums[1] > 0, self.sums[0] / self.sums[1], self.means))
         self.sums.zero_()
         self.memory.copy_(remember(self.memory, losses.to(self.memory.dtype), self._keep()))
-        known = ~self.memory.isnan()
         self.times += losses.isfinite().any()
-        if not bool(self.classes.isnan()) and bool(known.any()):
-            wrong = (1 - self._easiness(self.memory[known])) / 2
-            self.rho.copy_(wrong.mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
-            self.trust.copy_(trust(self.memory[known], self.classes))
+        memory = self.memory
+        known = ~memory.isnan()
+        if not bool(known.all()):
+            memory = memory[known]
+        if self.means.numel() and len(memory):
+            self.rho.copy_(((1 - self._easiness(memory)) / 2).mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
+            self.trust.copy_(trust(memory, self.classes))
 
     def weigh(self, step: Step) -> Tensor:
         """The probability that each label is right, times the confidence, normalised over the global batch."""

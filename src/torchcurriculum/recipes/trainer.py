@@ -41,7 +41,8 @@ from .sources import load_data, make_model, make_optimizer, make_schedule
 __all__ = ["Interrupted", "environment", "evaluate", "finished", "needs_vanilla", "train"]
 
 PD = "pd_threshold"  # in a vanilla record's meta: what ``threshold: "pd"`` reads
-CHUNKS = {"cpu": 128}  # rows at a time in an evaluation; 2048 on accelerators
+CHUNKS = {"cpu": 128}  # rows at a time in an evaluation, and on an accelerator
+CHUNK = 2500  # also in the measuring pass of images; of CIFAR's parts each is a multiple
 SAVE_SECONDS = 5.0
 NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
 LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
@@ -142,10 +143,10 @@ class _Run:
             self.record.set_array("clean", problem.clean.numpy())
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
         if device.type == "cuda" and isinstance(self.train_set, Images):
-            options["measure_batch_size"] = 4096
+            options["measure_batch_size"] = CHUNK
         half = recipe.precision == "bfloat16"
         self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
-        if half:
+        if half or recipe.compile:
             options["forward"] = self._forward
         self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
         self.optimizer = make_optimizer(recipe, self.model)
@@ -156,15 +157,16 @@ class _Run:
         fits = len(self.train_set) * problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
-        net = torch.compile(self.model) if recipe.compile else self.model
+        self.net = _compiled(self.model) if recipe.compile else self.model
         # Dropout is seeded before every step, which a captured one would not see.
-        self.step = GraphedStep(self.curriculum, net, self.optimizer, self.autocast, capture=not self.draws)  # type: ignore[arg-type]
+        self.step = GraphedStep(self.curriculum, self.net, self.optimizer, self.autocast, capture=not self.draws)
 
     def _forward(self, model: nn.Module, x: Any) -> Tensor:
-        """In half precision also where no step asks for it: in the measuring pass."""
+        """A step's, and that of the measuring pass, which is to be in the same precision and as fast."""
+        if torch.is_grad_enabled():
+            return model(x)
         with self.autocast():
-            logits = model(x)
-        return logits if torch.is_grad_enabled() else logits.float()
+            return _for(self.net if model is self.model else model, x)(x).float()
 
     def _parts(self) -> dict[str, Any]:
         optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]
@@ -194,7 +196,7 @@ class _Run:
         self.record.annotate(**self._scores())
         if self.pd is not None:
             with self.autocast():
-                losses = _losses(self.model, self.train_set)
+                losses = _losses(self.net, self.train_set)
             self.pd.observe(self.model, float(losses.double().mean()))
         self._note_predictions()
         if time.monotonic() - self._saved >= self.save_seconds:
@@ -206,16 +208,16 @@ class _Run:
         best = best_epoch(self.record) == number - 1
         if self.predictions is not None and (best or number % max(1, self.recipe.epochs // NOTED) == 0):
             with self.autocast():
-                logits = _logits(self.model, self.train_set)
+                logits = _logits(self.net, self.train_set)
             self.predictions.note(logits, best)
 
     def _scores(self) -> dict[str, float]:
         """Every metric on the validation and the test part."""
         threshold = self.record.epochs[-1].get("threshold", self.threshold)
         with self.autocast():
-            scores = {"valid": evaluate(self.model, self.sets["valid"], threshold)}
+            scores = {"valid": evaluate(self.net, self.sets["valid"], threshold)}
             same = self.recipe.one_set
-            scores["test"] = scores["valid"] if same else evaluate(self.model, self.sets["test"], threshold)
+            scores["test"] = scores["valid"] if same else evaluate(self.net, self.sets["test"], threshold)
         return {f"{part}_{key}": value for part in scores for key, value in scores[part]}
 
     def _leave(self, stop: GracefulStop) -> None:
@@ -348,10 +350,23 @@ def _seed_generator(device: torch.device, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+def _compiled(model: nn.Module) -> nn.Module:
+    """What was compiled for runs before is forgotten: after a few networks PyTorch would give up compiling."""
+    torch.compiler.reset()
+    return torch.compile(model)  # type: ignore[return-value]
+
+
+def _for(net: nn.Module, x: Any) -> nn.Module:
+    """``net``, or what it was compiled from if it would be compiled once more for inputs of this form."""
+    usual = isinstance(x, Tensor) and len(x) in (CHUNK, *CHUNKS.values())
+    return net if usual else getattr(net, "_orig_mod", net)
+
+
 def _logits(model: nn.Module, data: Rows) -> Tensor:
-    chunk = CHUNKS.get(data.y.device.type, 2048)
+    chunk = CHUNKS.get(data.y.device.type, CHUNK)
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(data.batch(rows)[0]).float() for rows in torch.arange(len(data)).split(chunk)])
+        inputs = (data.batch(rows)[0] for rows in torch.arange(len(data)).split(chunk))
+        return torch.cat([_for(model, x)(x).float() for x in inputs])
 
 
 def _losses(model: nn.Module, data: Rows) -> Tensor:

@@ -182,6 +182,26 @@ def test_one_and_two_rows_train_or_are_refused(name: str, rows: int) -> None:
 # ---------------------------------------------------------------------- half precision
 
 
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("device", DEVICES)
+def test_losses_have_full_precision_where_logits_have_half(device: str, inside: bool) -> None:
+    images = data()
+    net = model().float().to(device)
+    train_set = Arrays(images.x.float().to(device), images.y.to(device))
+    curriculum = Curriculum(methods.build("vanilla", len(images), 4), train_set, batch_size=8, measure="running")
+    half = torch.autocast(device, dtype=torch.bfloat16)
+    for batch in curriculum.epoch(net):
+        with half:
+            logits = net(batch.x)
+            if inside:
+                curriculum.loss(net, batch)
+        if not inside:
+            curriculum.reduce(curriculum.task.loss_fn(logits, batch.y), batch.index)
+        assert logits.dtype == torch.bfloat16
+        exact = torch.nn.functional.cross_entropy(logits.double(), batch.y, reduction="none")
+        torch.testing.assert_close(curriculum._last.values[batch.index].double(), exact, rtol=1e-5, atol=1e-6)
+
+
 @every_variant
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("device", DEVICES)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchcurriculum import Record, methods
 from torchcurriculum.cli import main
-from torchcurriculum.recipes import RECIPES, TABLES, Recipe
+from torchcurriculum.recipes import RECIPES, TABLES, Recipe, trainer
 from torchcurriculum.recipes.compare import format_markdown, format_published, table_of
 from torchcurriculum.recipes.published import ABLATION, CURBENCH, CURML, PAPER, SOURCES, published
 from torchcurriculum.recipes.sources import (
@@ -327,3 +327,37 @@ def test_every_model_name_of_a_recipe_is_known() -> None:
     for make in RECIPES.values():
         recipe = make()
         assert recipe.model in MODELS or recipe.model in NAMES or recipe.model == "minilm"
+
+
+class Compiled(nn.Module):
+    """What ``torch.compile`` makes, without the compiling: it counts what goes through."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod, self.seen = model, []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append((len(x), torch.is_grad_enabled()))
+        return self._orig_mod(x)
+
+
+def test_a_compiled_network_also_evaluates_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Compiled] = []
+
+    def compiled(model: nn.Module) -> Compiled:
+        made.append(Compiled(model))
+        return made[-1]
+
+    monkeypatch.setattr(trainer, "_compiled", compiled)
+    monkeypatch.setattr(trainer, "CHUNKS", {"cpu": 50})
+    recipe = RECIPES["digits"]().with_(epochs=1, batch_size=50)
+    plain = trainer.train(recipe, "apw-e", 0, tmp_path / "plain", lambda *_: None)
+    record = trainer.train(recipe.with_(compile=True), "apw-e", 0, tmp_path / "compiled", lambda *_: None)
+    sizes = {size for size, gradients in made[0].seen if not gradients}
+    assert sizes == {50}, "for batches of other sizes it would be compiled again"
+    parts = {name: len(part) // 50 for name, part in load_data(recipe, 0, None).sets.items()}
+    passes = 2 * parts["train"] + parts["valid"] + parts["test"]  # it measures, and predicts for the audit
+    assert sum(not gradients for _, gradients in made[0].seen) == passes
+    assert {key: record.epochs[0][key] for key in ("valid_acc", "loss_mean")} == {
+        key: plain.epochs[0][key] for key in ("valid_acc", "loss_mean")
+    }

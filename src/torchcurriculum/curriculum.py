@@ -41,7 +41,9 @@ STATE_FORMAT = 1
 
 
 def _per_sample_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(logits, y, reduction="none")
+    """In float32 also of half-precision logits, whose losses would have two or three digits, under autocast too."""
+    half = getattr(logits, "dtype", None) in (torch.float16, torch.bfloat16)
+    return F.cross_entropy(logits.float() if half else logits, y, reduction="none")
 
 
 def _call(model: nn.Module, x: Any) -> Any:

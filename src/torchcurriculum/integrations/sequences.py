@@ -101,7 +101,7 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
         guess = "single_label_classification" if one_label else "multi_label_classification"
         problem = config.problem_type or ("regression" if config.num_labels == 1 else guess)  # type: ignore[union-attr]
         if problem == "single_label_classification":
-            return F.cross_entropy(logits, labels.flatten(), reduction="none", label_smoothing=smoothing)
+            return F.cross_entropy(logits.float(), labels.flatten(), reduction="none", label_smoothing=smoothing)
         loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
         return loss(logits, labels.reshape(logits.shape).to(logits), reduction="none").mean(1)
 

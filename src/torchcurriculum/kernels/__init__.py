@@ -73,10 +73,9 @@ def _are_losses(source: Tensor) -> bool:
 
 
 def _are_logits(source: Tensor, y: Any) -> bool:
-    """Whether cross-entropy would take them as classes; half precision only where autocast makes it float32."""
+    """Whether cross-entropy would take them as the scores of classes."""
     labels = isinstance(y, Tensor) and y.dtype == torch.int64 and source.ndim == 2 and y.shape == source.shape[:1]
-    half = torch.is_autocast_enabled("cuda") and source.is_floating_point()
-    return labels and (half or source.dtype in (torch.float32, torch.float64))
+    return labels and source.is_floating_point()
 
 
 def _tensors(*values: Any) -> Iterator[Tensor]:

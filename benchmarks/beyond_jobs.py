@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--part", choices=("valid", "test"), default="valid")
-    parser.add_argument("--stage", choices=("choose", "confirm", "speed"))
+    parser.add_argument("--stage", choices=("choose", "confirm", "speed", "resnet-18"))
     options = parser.parse_args()
     if options.what in ("table", "versus"):
         found = read(options.files, options.stage)

@@ -127,6 +127,21 @@ def _looked_alike(wrong: int, n: int = 1000) -> Record:
     return record_of(list(losses), labels=labels, clean=clean, mean_probabilities=shares.astype(np.float32))
 
 
+def test_an_estimate_holds_both_opinions() -> None:
+    """Losses find 100 of 1,000 labels wrong, probabilities those and 200 more."""
+    draw, n = np.random.default_rng(0), 1000
+    labels = draw.integers(0, 10, n)
+    likely = np.where(np.arange(n) < 300, (labels + 1) % 10, labels)
+    sure = draw.beta(9, 3, n)
+    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
+    shares[np.arange(n), likely] = sure
+    losses = np.where(np.arange(n) < 100, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
+    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
+    assert found.rate == pytest.approx(0.2, abs=0.02)
+    assert found.interval[0] < 0.1 < 0.3 < found.interval[1]
+    assert "between" in found.summary()
+
+
 def test_probabilities_alone_may_see_what_losses_do_not() -> None:
     found = audit(_looked_alike(300))
     assert found.visible

@@ -10,7 +10,8 @@ anything, and again when it has learnt everything by heart.
 **Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean
 probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
 Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
-logarithmic pool, because the two are no independent witnesses.
+logarithmic pool, because the two are no independent witnesses. The share of wrong labels is the mean of the two shares
+of the lower population, and its interval holds both with their sampling errors: where the two disagree, it says so.
 
 **When only the probabilities see it.** Mistakes that people make are between classes that look alike, and their losses
 form no population of their own. Then the mean probabilities p of the labels are asked alone: if a share rho of labels
@@ -84,8 +85,8 @@ def audit(record: Record) -> Audit:
         order=np.argsort(-score, kind="stable"),
         score=score,
         issue=issue,
-        rate=float(fits[0].share) if visible else 0.0,
-        interval=_interval(opinions[0][seen]) if visible else (0.0, 1.0),
+        rate=float(np.mean([float(fit.share) for fit in fits])) if visible else 0.0,
+        interval=_interval([values[seen] for values in opinions]) if visible else (0.0, 1.0),
         doubted=float((loss[seen] > math.log(2)).mean()),
         visible=visible,
         easy=easy,
@@ -188,10 +189,12 @@ def _counted(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy((edges[1:] + edges[:-1]) / 2), torch.from_numpy(counts.astype(np.float64))
 
 
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % of the shares of the lower population in samples drawn anew from the rows."""
-    middles, counts = _counted(values)
-    drawn = np.random.default_rng(0).multinomial(len(values), counts.numpy() / len(values), DRAWS)
-    shares = fit_populations(middles, torch.from_numpy(drawn.astype(np.float64))).share.numpy()
-    low, high = np.quantile(shares, [0.025, 0.975])
-    return float(low), float(high)
+def _interval(opinions: list[np.ndarray]) -> tuple[float, float]:
+    """From the lowest to the highest of 95 % of each opinion's shares in samples drawn anew from the rows."""
+    ends = []
+    for values in opinions:
+        middles, counts = _counted(values)
+        drawn = np.random.default_rng(0).multinomial(len(values), counts.numpy() / len(values), DRAWS)
+        shares = fit_populations(middles, torch.from_numpy(drawn.astype(np.float64))).share.numpy()
+        ends.append(np.quantile(shares, [0.025, 0.975]))
+    return float(np.min(ends)), float(np.max(ends))

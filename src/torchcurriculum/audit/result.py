@@ -18,9 +18,9 @@ class Audit:
         order: (N,) rows, the most suspicious first; rows whose loss was never measured come last.
         score: (N,) log-odds that the label is wrong; larger is more suspicious, -inf where nothing is known.
         issue: (N,) bool, whether the label is called wrong. Only where the losses form two populations.
-        rate: Estimated share of wrong labels; 0 where the losses form one population.
-        interval: Its 95 % interval, if the populations are what they seem: bootstrap over the rows. With one population
-            nothing is known, and it is (0, 1).
+        rate: Estimated share of wrong labels, from losses and mean probabilities; 0 where there is one population.
+        interval: From the lower to the upper end of what the two say, each with its sampling error (bootstrap, 95 %).
+            It is too narrow where both mistake hard samples for wrong ones. With one population it is (0, 1).
         doubted: Share of rows whose label had a probability below one half, by the weighted mean of their losses.
         visible: Whether the losses formed two populations, so that there is an estimate.
         easy: (N,) accumulated easiness: share of the epochs, by what they count, in which the row was easy.
@@ -98,6 +98,6 @@ class Audit:
                 f"errors look like the rest (the network doubted {self.doubted:.1%} of the labels). The ranking stands."
             )
         return (
-            f"About {self.rate:.1%} of the labels are wrong (95 % interval {low:.1%} to {high:.1%}); "
+            f"About {self.rate:.1%} of the labels are wrong (between {low:.1%} and {high:.1%}); "
             f"{int(self.issue.sum()):,} of {len(self.score):,} are called wrong."
         )

@@ -323,8 +323,8 @@ Scores:
 
 AUROC (± standard deviation over the runs), average precision, and precision among the top 1, 5 and 10 %: means over
 runs with different seeds. "Called wrong" and "falsely" are shares of all rows. The last column is the audit's estimate
-of the share of wrong labels (and the truth), and in how many runs its 95 % interval holds the truth; "none" where the
-losses of a run form one population and there is no estimate.
+of the share of wrong labels (and the truth), and in how many runs its interval holds the truth; "none" where a run
+shows one population and there is no estimate.
 
 {table(rows)}
 """

@@ -70,7 +70,7 @@ def reused(recipe: Any, _: Problem) -> torch.nn.Module:
 
 @functools.cache
 def compiled(model: torch.nn.Module) -> torch.nn.Module:
-    return torch.compile(model)  # type: ignore[return-value]
+    return torch.compile(model, dynamic=False)  # type: ignore[return-value]
 
 
 def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def fake_data(*_: object) -> Problem:
 def one(method: str, epochs: int, precision: str, compiled: bool) -> None:
     """Prints the moments at which epochs ended."""
     trainer.load_data = fake_data  # type: ignore[assignment]
+    trainer.LARGEST = 0  # in a run of many epochs, few have a pass for the audit
     recipe = RECIPES["cifar10-n40"]().with_(epochs=epochs, precision=precision, compile=compiled)
     ends = []
     with tempfile.TemporaryDirectory() as folder:

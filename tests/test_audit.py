@@ -142,6 +142,18 @@ def test_an_estimate_holds_both_opinions() -> None:
     assert "between" in found.summary()
 
 
+def test_an_opinion_of_one_population_does_not_estimate() -> None:
+    draw, n = np.random.default_rng(0), 2000
+    labels = draw.integers(0, 10, n)
+    losses = np.where(np.arange(n) < 200, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
+    sure = 1 / (1 + np.exp(-draw.normal(1.0, 0.5, n)))
+    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
+    shares[np.arange(n), labels] = sure
+    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
+    assert found.rate == pytest.approx(0.1, abs=0.005)
+    assert found.interval[0] < 0.1 < found.interval[1] < 0.13
+
+
 def test_probabilities_alone_may_see_what_losses_do_not() -> None:
     found = audit(_looked_alike(300))
     assert found.visible

@@ -36,6 +36,7 @@ __all__ = [
     "Pair",
     "Step",
     "Task",
+    "at_least_float32",
     "check_index",
     "check_losses",
     "derive",
@@ -62,6 +63,15 @@ def derive(*parts: int | str) -> int:
     """
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def at_least_float32(outputs: Any) -> Any:
+    """Half-precision outputs as float32, others as they are: losses of half ones would have two or three digits.
+
+    Under autocast, too, where cross-entropy rounds before it returns float32.
+    """
+    half = isinstance(outputs, Tensor) and outputs.dtype in (torch.float16, torch.bfloat16)
+    return outputs.float() if half else outputs
 
 
 def ranks() -> int:

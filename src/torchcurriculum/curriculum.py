@@ -24,6 +24,7 @@ from .core import (
     NanStrategy,
     Step,
     Task,
+    at_least_float32,
     check_losses,
     derive,
     total,
@@ -41,9 +42,7 @@ STATE_FORMAT = 1
 
 
 def _per_sample_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """In float32 also of half-precision logits, whose losses would have two or three digits, under autocast too."""
-    half = getattr(logits, "dtype", None) in (torch.float16, torch.bfloat16)
-    return F.cross_entropy(logits.float() if half else logits, y, reduction="none")
+    return F.cross_entropy(at_least_float32(logits), y, reduction="none")
 
 
 def _call(model: nn.Module, x: Any) -> Any:
@@ -60,8 +59,8 @@ class Curriculum:
     Args:
         method: A ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
-        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default; on CUDA the default is
-            fused for some methods, and its gradient then has no gradient of its own: pass a function for that.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default, in float32 also where
+            the outputs are half.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
         measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
@@ -180,7 +179,8 @@ class Curriculum:
             logits, losses = self.task.losses(model, batch)
         else:
             logits = self.task.forward(model, batch.x)
-            fused = self._fused(batch, logits, logits, batch.y)
+            labelled = isinstance(batch.y, Tensor) and self.nan_strategy == "error"
+            fused = self._fused(batch, logits, logits, batch.y) if labelled else None
             if fused is not None:
                 return self._counted(fused)
             losses = self.task.check(self.task.loss_fn(logits, batch.y), batch)
@@ -196,7 +196,7 @@ class Curriculum:
 
     def _fused(self, batch: Batch, logits: Any, source: Any, y: Any = None) -> Tensor | None:
         """The loss in one kernel, from losses or, with ``y``, from logits; None where that cannot be."""
-        alone = batch.pair is None and self.nan_strategy == "error" and distributed.world_size() == 1
+        alone = batch.pair is None and distributed.world_size() == 1
         if not alone or not isinstance(source, Tensor) or not source.is_cuda:
             return None
         head = self.method.fused(batch, logits)

@@ -50,7 +50,7 @@ class Measurer:
         """(N,) losses, of which each rank holds its share."""
         rows = distributed.share(self.n)
         losses = self._share(lambda net, batch: self.task.losses(net, batch)[1], model, seed)
-        losses, _ = check_losses(losses, torch.tensor(rows), nan_strategy)
+        losses, _ = check_losses(losses, torch.arange(rows.start, rows.stop), nan_strategy)
         values = losses.new_zeros(self.n)
         values[rows.start : rows.stop] = losses
         return Spread(values)
@@ -68,7 +68,8 @@ class Measurer:
         """``function`` over this rank's rows, in order."""
         net = unwrapped(model)  # a wrapper for data parallelism would make ranks wait for each other
         device = device_of(model)
-        rows = torch.tensor(distributed.share(self.n), dtype=torch.int64)
+        mine = distributed.share(self.n)
+        rows = torch.arange(mine.start, mine.stop)
         size = self.exact_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
         batches = list(rows.split(size)) if len(rows) else []
         # Ranks that hold parts of the parameters (FSDP) need each other in every pass, so all make as many.

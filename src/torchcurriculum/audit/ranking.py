@@ -11,7 +11,7 @@ anything, and again when it has learnt everything by heart.
 probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
 Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
 logarithmic pool, because the two are no independent witnesses. The share of wrong labels is the mean of the two shares
-of the lower population, and its interval holds both with their sampling errors: where the two disagree, it says so.
+of the lower population, as far as they are two, and its interval holds both with their sampling errors.
 
 **When only the probabilities see it.** Mistakes that people make are between classes that look alike, and their losses
 form no population of their own. Then the mean probabilities p of the labels are asked alone: if a share rho of labels
@@ -85,8 +85,8 @@ def audit(record: Record) -> Audit:
         order=np.argsort(-score, kind="stable"),
         score=score,
         issue=issue,
-        rate=float(np.mean([float(fit.share) for fit in fits])) if visible else 0.0,
-        interval=_interval([values[seen] for values in opinions]) if visible else (0.0, 1.0),
+        rate=float(np.mean([float(fit.share) for fit in fits if fit.real])) if visible else 0.0,
+        interval=_interval([v[seen] for v, fit in zip(opinions, fits, strict=True) if fit.real]) if visible else (0, 1),
         doubted=float((loss[seen] > math.log(2)).mean()),
         visible=visible,
         easy=easy,

@@ -17,12 +17,12 @@ class Audit:
     Attributes:
         order: (N,) rows, the most suspicious first; rows whose loss was never measured come last.
         score: (N,) log-odds that the label is wrong; larger is more suspicious, -inf where nothing is known.
-        issue: (N,) bool, whether the label is called wrong. Only where the losses form two populations.
+        issue: (N,) bool, whether the label is called wrong. Only where there are two populations.
         rate: Estimated share of wrong labels, from losses and mean probabilities; 0 where there is one population.
-        interval: From the lower to the upper end of what the two say, each with its sampling error (bootstrap, 95 %).
-            It is too narrow where both mistake hard samples for wrong ones. With one population it is (0, 1).
+        interval: From the lowest to the highest share that they say, with their sampling errors (bootstrap, 95 %). It
+            is too narrow where both mistake hard samples for wrong ones. With one population it is (0, 1).
         doubted: Share of rows whose label had a probability below one half, by the weighted mean of their losses.
-        visible: Whether the losses formed two populations, so that there is an estimate.
+        visible: Whether losses or mean probabilities formed two populations, so that there is an estimate.
         easy: (N,) accumulated easiness: share of the epochs, by what they count, in which the row was easy.
         given: (N,) the labels that were trained on, or None.
         suggested: (N,) the network's own labels, or None; never the given one where the label is called wrong.

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ..core import at_least_float32
+
 __all__ = ["ROWS", "RowCollator", "Rows", "mean_of_tokens", "sample_losses"]
 
 ROWS = "curriculum_rows"  # what a batch's rows are called while they travel in it
@@ -97,16 +99,17 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
     kind, config = getattr(base, "loss_type", None), getattr(base, "config", None)
 
     def of_sequences(logits: Tensor, labels: Tensor) -> Tensor:
+        logits = at_least_float32(logits)
         one_label = not labels.is_floating_point()
         guess = "single_label_classification" if one_label else "multi_label_classification"
         problem = config.problem_type or ("regression" if config.num_labels == 1 else guess)  # type: ignore[union-attr]
         if problem == "single_label_classification":
-            return F.cross_entropy(logits.float(), labels.flatten(), reduction="none", label_smoothing=smoothing)
+            return F.cross_entropy(logits, labels.flatten(), reduction="none", label_smoothing=smoothing)
         loss = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
         return loss(logits, labels.reshape(logits.shape).to(logits), reduction="none").mean(1)
 
     def of_tokens(logits: Tensor, labels: Tensor) -> Tensor:
-        logits = logits.float().transpose(1, 2)
+        logits = at_least_float32(logits).transpose(1, 2)
         return mean_of_tokens(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing), labels)
 
     def of_next_tokens(logits: Tensor, labels: Tensor) -> Tensor:

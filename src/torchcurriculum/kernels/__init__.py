@@ -59,7 +59,8 @@ def step(source: Any, y: Any, seen: Tensor, index: Tensor, head: tuple[Any, ...]
         return None
     name, *state = head
     readable = _are_losses(source) if y is None else _are_logits(source, y)
-    if not readable or any(tensor.device != source.device for tensor in _tensors(y, seen, index, *state)):
+    here = all(tensor.device == source.device for tensor in _tensors(y, seen, index, *state))
+    if not readable or not here or index.shape != source.shape[:1]:
         return None
     from . import heads
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 try:
     import triton
@@ -74,7 +73,7 @@ def _columns(classes: int) -> int:
 
 
 class _Head(torch.autograd.Function):
-    """The sum of weights times losses; to its gradient the weights are constants."""
+    """The sum of weights times losses; to its gradients, of any order, the weights are constants."""
 
     @staticmethod
     def forward(
@@ -93,26 +92,36 @@ class _Head(torch.autograd.Function):
         labels = index if y is None else y.contiguous()
         classes = 0 if y is None else source.shape[1]
         block, wide = _rows(rows), _columns(classes)
-        sizes = {"LOGITS": classes, "WIDE": wide, "BLOCK": block, "num_warps": 4 if block * wide <= 4096 else 8}
+        large = block > 1024 or block * wide > 4096
+        sizes = {"LOGITS": classes, "WIDE": wide, "BLOCK": block, "num_warps": 8 if large else 4}
         with torch.cuda.device_of(source):
             kernel[(1,)](source, labels, seen, index, weights, loss, rows, *state, **options, **sizes)
         ctx.save_for_backward(weights, *(() if y is None else (source, labels)))
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         weights, *rest = ctx.saved_tensors
         others = [None] * 6
         if not rest:
             return gradients[0] * weights, *others
         logits, y = rest
+        if torch.is_grad_enabled():  # somebody wants a gradient of the gradient
+            return _plain_slopes(logits, y, gradients[0] * weights), *others
         rows, classes = logits.shape
         slopes = torch.empty_like(logits)
         sizes = {"CLASSES": classes, "WIDE": _columns(classes), "num_warps": 1 if classes <= 256 else 4}
         with torch.cuda.device_of(logits):
             _slopes[(rows,)](logits, y, weights, gradients[0], slopes, **sizes)
         return slopes, *others
+
+
+def _plain_slopes(logits: Tensor, y: Tensor, factors: Tensor) -> Tensor:
+    """(B, C) gradient of the sum of factors times cross-entropies."""
+    possible = y != -100
+    given = torch.nn.functional.one_hot(torch.where(possible, y, 0), logits.shape[1])
+    slopes = (logits.to(factors.dtype).softmax(1) - given) * (factors * possible)[:, None]
+    return slopes.to(logits.dtype)
 
 
 if triton is not None:

@@ -41,8 +41,8 @@ from .sources import load_data, make_model, make_optimizer, make_schedule
 __all__ = ["Interrupted", "environment", "evaluate", "finished", "needs_vanilla", "train"]
 
 PD = "pd_threshold"  # in a vanilla record's meta: what ``threshold: "pd"`` reads
-CHUNKS = {"cpu": 128}  # rows at a time in an evaluation, and on an accelerator
-CHUNK = 2500  # also in the measuring pass of images; of CIFAR's parts each is a multiple
+CHUNKS = {"cpu": 128}  # rows at a time in an evaluation
+CHUNK = 2500  # the same elsewhere, and in the measuring pass of images; it divides the parts of CIFAR
 SAVE_SECONDS = 5.0
 NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
 LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
@@ -146,8 +146,9 @@ class _Run:
             options["measure_batch_size"] = CHUNK
         half = recipe.precision == "bfloat16"
         self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
-        if half or recipe.compile:
-            options["forward"] = self._forward
+        self.net = _compiled(self.model) if recipe.compile else self.model
+        if self.net is not self.model or half:
+            options["forward"] = partial(_forward, self.model, self.net, self.autocast)
         self.curriculum = Curriculum(method, self.train_set, record=self.record, samples=True, **options)
         self.optimizer = make_optimizer(recipe, self.model)
         self.schedule = make_schedule(recipe, self.optimizer)
@@ -157,16 +158,8 @@ class _Run:
         fits = len(self.train_set) * problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, problem.classes) if fits else None
         self.checkpoint, self._saved = Checkpoint(self.states), time.monotonic()
-        self.net = _compiled(self.model) if recipe.compile else self.model
         # Dropout is seeded before every step, which a captured one would not see.
         self.step = GraphedStep(self.curriculum, self.net, self.optimizer, self.autocast, capture=not self.draws)
-
-    def _forward(self, model: nn.Module, x: Any) -> Tensor:
-        """A step's, and that of the measuring pass, which is to be in the same precision and as fast."""
-        if torch.is_grad_enabled():
-            return model(x)
-        with self.autocast():
-            return _for(self.net if model is self.model else model, x)(x).float()
 
     def _parts(self) -> dict[str, Any]:
         optional = [name for name in ("pd", "predictions") if getattr(self, name) is not None]
@@ -353,7 +346,15 @@ def _seed_generator(device: torch.device, seed: int) -> None:
 def _compiled(model: nn.Module) -> nn.Module:
     """What was compiled for runs before is forgotten: after a few networks PyTorch would give up compiling."""
     torch.compiler.reset()
-    return torch.compile(model)  # type: ignore[return-value]
+    return torch.compile(model, dynamic=False)  # type: ignore[return-value]
+
+
+def _forward(model: nn.Module, net: nn.Module, autocast: Autocast, asked: nn.Module, x: Any) -> Tensor:
+    """What a step asks for as it is; the measuring pass of ``model`` in the precision and by the ``net`` of steps."""
+    if torch.is_grad_enabled() or asked.training:
+        return asked(x)
+    with autocast():
+        return _for(net if asked is model else asked, x)(x).float()
 
 
 def _for(net: nn.Module, x: Any) -> nn.Module:

@@ -11,13 +11,14 @@ anything, and again when it has learnt everything by heart.
 probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
 Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
 logarithmic pool, because the two are no independent witnesses. The share of wrong labels is the mean of the two shares
-of the lower population, as far as they are two, and its interval holds both with their sampling errors.
+of the lower population, and its interval holds both with their sampling errors. An opinion that is one population has
+no part in this.
 
-**When only the probabilities see it.** Mistakes that people make are between classes that look alike, and their losses
-form no population of their own. Then the mean probabilities p of the labels are asked alone: if a share rho of labels
-were drawn from other classes, a label would be wrong with odds rho (1 - p) / ((1 - rho) (C - 1) p), and rho is their
-fixed point (expectation-maximisation). It is 0 on clean data. From 5 % on, and if the margins form two populations,
-they rank, call and estimate.
+**When no epoch shows it.** Mistakes that people make are between classes that look alike, and their losses in an epoch
+form no population of their own. Then the mean probabilities p of the labels are asked: if a share rho of labels were
+drawn from other classes, a label would be wrong with odds rho (1 - p) / ((1 - rho) (C - 1) p), and rho is their fixed
+point (expectation-maximisation). It is 0 on clean data. From 5 % on, and if the margins form two populations, there are
+two.
 
 **Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
 changes its sign with the phase, and a flag knows less than a loss (docs/results/audit.md). The accumulated easiness is
@@ -73,9 +74,10 @@ def audit(record: Record) -> Audit:
         opinions.append(second)
     fits = [_fit(values[seen]) for values in opinions]
     visible = visible and bool(fits[0].real)
-    if not visible and second is not None and fits[1].real and _wrong_by_probabilities(record, labels) >= DOUBTED:
-        visible, opinions, fits = True, opinions[1:], fits[1:]
+    if not visible and second is not None and fits[1].real:
+        visible = _wrong_by_probabilities(record, labels) >= DOUBTED
     if visible:
+        opinions, fits = _that_see_two(opinions, fits)
         scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in zip(fits, opinions, strict=True)]
     else:
         scores = [-values for values in opinions]
@@ -85,8 +87,8 @@ def audit(record: Record) -> Audit:
         order=np.argsort(-score, kind="stable"),
         score=score,
         issue=issue,
-        rate=float(np.mean([float(fit.share) for fit in fits if fit.real])) if visible else 0.0,
-        interval=_interval([v[seen] for v, fit in zip(opinions, fits, strict=True) if fit.real]) if visible else (0, 1),
+        rate=float(np.mean([float(fit.share) for fit in fits])) if visible else 0.0,
+        interval=_interval([values[seen] for values in opinions]) if visible else (0.0, 1.0),
         doubted=float((loss[seen] > math.log(2)).mean()),
         visible=visible,
         easy=easy,
@@ -94,6 +96,12 @@ def audit(record: Record) -> Audit:
         suggested=_suggest(record, labels, issue),
         wrong=None if labels is None or clean is None else labels != clean,
     )
+
+
+def _that_see_two(opinions: list[np.ndarray], fits: list[Populations]) -> tuple[list[np.ndarray], list[Populations]]:
+    """Those of the opinions that form two populations."""
+    kept = [place for place, fit in enumerate(fits) if fit.real]
+    return [opinions[place] for place in kept], [fits[place] for place in kept]
 
 
 def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:

@@ -9,6 +9,7 @@ from .mixup_ablation import mixup_ablation
 from .nlp_graph import nlp_graph
 from .own import own_csv, own_images
 from .q_sensitivity import q_sensitivity
+from .readings import readings
 from .recipe import Recipe
 from .runner import run
 from .webvision import webvision
@@ -20,6 +21,7 @@ TABLES: dict[str, Callable[[], tuple[Recipe, ...]]] = {
     "nlp-graph": nlp_graph,
     "loss-reweighting": loss_reweighting,
     "mixup-ablation": mixup_ablation,
+    "m-apw-readings": readings,
 }
 
 
@@ -27,7 +29,7 @@ def _returning(recipe: Recipe) -> Callable[[], Recipe]:
     return lambda: recipe
 
 
-_ALL = [digits_recipe(), *cifar(), q_sensitivity(), *nlp_graph()]
+_ALL = [digits_recipe(), *cifar(), q_sensitivity(), *nlp_graph(), *readings()]
 _ALL += [reweighting(*recipe.name.rsplit("-", 1)) for recipe in loss_reweighting()]
 _ALL += [webvision(), own_images(), own_csv()]
 RECIPES: dict[str, Callable[[], Recipe]] = {recipe.name: _returning(recipe) for recipe in _ALL}

@@ -44,6 +44,7 @@ __all__ = [
     "normalise",
     "ranks",
     "total",
+    "uncompiled",
     "unwrapped",
 ]
 
@@ -66,7 +67,7 @@ def derive(*parts: int | str) -> int:
 
 
 def at_least_float32(outputs: Any) -> Any:
-    """Half-precision outputs as float32, others as they are: losses of half ones would have two or three digits.
+    """Half-precision outputs as float32: their losses would have two or three digits.
 
     Under autocast, too, where cross-entropy rounds before it returns float32.
     """
@@ -88,12 +89,17 @@ def total(x: Tensor) -> Tensor:
     return x
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """What ``torch.compile`` was given, or the model itself."""
+    return getattr(model, "_orig_mod", model)
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
     """The user's own module inside a wrapper for data parallelism, whose passes would make ranks wait for each other.
 
     A module of the user's that merely has a part called ``module`` is itself.
     """
-    inner = getattr(model, "_orig_mod", model)  # what torch.compile was given
+    inner = uncompiled(model)
     wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
     return inner.module if isinstance(inner, wrappers) else model
 
@@ -363,7 +369,7 @@ class Step:
 
     def reduce(self, weights: Tensor) -> Tensor:
         """The scalar loss sum_i w_i L_i, scaled by the ranks because data parallelism averages gradients."""
-        losses = self.losses if self.losses.dtype in (torch.float32, torch.float64) else self.losses.float()
+        losses = at_least_float32(self.losses)
         self._check(weights)
         weights = weights.detach().to(losses.dtype)
         if self.valid is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import Batch, Pair
+from .core import Batch, Pair, uncompiled
 from .curriculum import Curriculum
 from .distributed import world_size
 
@@ -104,7 +104,7 @@ class GraphedStep:
             return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
         # For the few rows at the end of an epoch, whose number may be another in every epoch, a compiled model would be
         # compiled again, and cuDNN would try all of its algorithms, which takes longer than an epoch.
-        model = getattr(self.model, "_orig_mod", self.model)
+        model = uncompiled(self.model)
         tries, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             return self._run(lambda: self.curriculum.viewed_loss(model, batch))

@@ -43,7 +43,7 @@ __all__ = ["audit"]
 BINS = 1024  # of log-odds; a fit to them costs the same for a thousand rows and for a million
 DRAWS = 200  # of the bootstrap
 BLOCK = 2**14  # rows at a time where there are C numbers for each
-DOUBTED = 0.05  # of the labels, from which on probabilities alone may call labels wrong; chosen on digits and CIFAR-10N
+DOUBTED = 0.05  # of the labels, from which on probabilities say that some are wrong; chosen on digits and CIFAR-10N
 FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
 
 
@@ -76,19 +76,17 @@ def audit(record: Record) -> Audit:
     visible = visible and bool(fits[0].real)
     if not visible and second is not None and fits[1].real:
         visible = _wrong_by_probabilities(record, labels) >= DOUBTED
-    if visible:
-        opinions, fits = _that_see_two(opinions, fits)
-        scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in zip(fits, opinions, strict=True)]
-    else:
-        scores = [-values for values in opinions]
+    see_two = [(fit, values) for fit, values in zip(fits, opinions, strict=True) if visible and fit.real]
+    scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in see_two]
+    scores = scores or [-values for values in opinions]
     score = np.where(seen, np.mean(scores, axis=0), -np.inf)
     issue = seen & (score > 0) & visible
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,
         issue=issue,
-        rate=float(np.mean([float(fit.share) for fit in fits])) if visible else 0.0,
-        interval=_interval([values[seen] for values in opinions]) if visible else (0.0, 1.0),
+        rate=float(np.mean([float(fit.share) for fit, _ in see_two])) if visible else 0.0,
+        interval=_interval([values[seen] for _, values in see_two]) if visible else (0.0, 1.0),
         doubted=float((loss[seen] > math.log(2)).mean()),
         visible=visible,
         easy=easy,
@@ -96,12 +94,6 @@ def audit(record: Record) -> Audit:
         suggested=_suggest(record, labels, issue),
         wrong=None if labels is None or clean is None else labels != clean,
     )
-
-
-def _that_see_two(opinions: list[np.ndarray], fits: list[Populations]) -> tuple[list[np.ndarray], list[Populations]]:
-    """Those of the opinions that form two populations."""
-    kept = [place for place, fit in enumerate(fits) if fit.real]
-    return [opinions[place] for place in kept], [fits[place] for place in kept]
 
 
 def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from .precision import at_least_float32
+
 __all__ = ["adapt", "distillation", "geometric_pace"]
 
 
@@ -68,6 +70,6 @@ def distillation(logits: Tensor, teacher: Tensor) -> Tensor:
         >>> distillation(quarter, half)              # (log 2 + log(2/3)) / 2
         tensor([0.1438])
     """
-    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    logits = at_least_float32(logits)
     teacher = teacher.to(logits.dtype).log_softmax(1)
     return (teacher.exp() * (teacher - logits.log_softmax(1))).sum(1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .precision import at_least_float32
+
 __all__ = ["affinity_levels", "class_means", "coarse_losses", "confusion", "mask_classes", "next_classes", "similarity"]
 
 ABSENT = -1e4  # a logit whose probability is 0 in every precision, and which float16 can hold
@@ -152,6 +154,6 @@ def coarse_losses(logits: Tensor, labels: Tensor, clusters: Tensor) -> Tensor:
         >>> coarse_losses(logits, torch.tensor([0]), torch.tensor([0, 0, 1]))   # -log(0.1 + 0.2)
         tensor([1.2040])
     """
-    logits = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    logits = at_least_float32(logits)
     same = clusters[labels][:, None] == clusters
     return logits.logsumexp(1) - logits.masked_fill(~same, -torch.inf).logsumexp(1)

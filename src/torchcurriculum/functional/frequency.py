@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import at_least_float32
+
 __all__ = ["augment", "bandwidth", "growing_magnitude", "low_frequency_crop", "low_pass"]
 
 OPERATIONS = 2  # RandAug's operations for each image
@@ -50,7 +52,7 @@ def growing_magnitude(epoch: int, epochs: int, magnitude: float) -> float:
 
 def _spectrum(x: Tensor, height: int, width: int) -> Tensor:
     """The (height, width) lowest frequencies, zero in the middle; "forward" makes coefficients free of the size."""
-    full = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    full = at_least_float32(x)
     shifted = torch.fft.fftshift(torch.fft.fft2(full, norm="forward"), dim=(-2, -1))
     top, left = x.shape[-2] // 2 - height // 2, x.shape[-1] // 2 - width // 2
     return shifted[..., top : top + height, left : left + width]
@@ -123,7 +125,7 @@ def augment(x: Tensor, magnitude: float, generator: torch.Generator) -> Tensor:
     """
     if magnitude == 0:
         return x
-    images = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    images = at_least_float32(x)
     lots, draws = torch.rand(2, len(x), CHOICES, generator=generator, device=x.device, dtype=images.dtype)
     chosen = lots.argsort(1).argsort(1) < OPERATIONS
     amounts = magnitude * (2 * draws - 1) * chosen

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import at_least_float32
+
 __all__ = ["SCHEDULES", "Schedule", "mask_patches", "masking_ratio", "patch_salience"]
 
 Schedule = Literal["linear-repeat", "linear", "log", "exp"]
@@ -68,7 +70,7 @@ def patch_salience(x: Tensor, grid: int) -> Tensor:
         >>> patch_salience(x, 2)
         tensor([[0., 4., 0., 4.]])
     """
-    images = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    images = at_least_float32(x)
     flat = F.pad(images.reshape(-1, 1, *x.shape[-2:]), (1, 1, 1, 1), mode="replicate")
     # Sobel is a difference along one axis after (1, 2, 1) along the other.
     down = flat[..., :-2, :] + 2 * flat[..., 1:-1, :] + flat[..., 2:, :]

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from .precision import at_least_float32
+
 __all__ = ["cluster", "hard_and_diverse", "marginal_gains", "project", "subset_schedule"]
 
 SAMPLE = 64  # rows for each cluster that k-means looks at; more do not move a centre by much
@@ -114,7 +116,7 @@ def project(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
         torch.Size([3, 16])
     """
     x = x.reshape(len(x), -1)
-    x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    x = at_least_float32(x)
     if x.shape[1] <= width:
         return x
     matrix = torch.randn(x.shape[1], width, generator=generator) / math.sqrt(width)

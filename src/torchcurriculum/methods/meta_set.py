@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from ..core import Batch, Epoch, Step, Task, check_losses, derive, ranks, total, unwrapped
+from ..core import Batch, Epoch, Step, Task, check_losses, derive, ranks, total, uncompiled, unwrapped
 from ..functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
 
 __all__ = ["MetaSet"]
@@ -68,8 +68,7 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = unwrapped(step.model)
-        net = getattr(net, "_orig_mod", net)  # forward mode cannot see into a compiled model
+        net = uncompiled(unwrapped(step.model))  # forward mode cannot see into a compiled model
         if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
             words = "and fully_shard (FSDP2) gives each process a part; use DistributedDataParallel"
             raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .. import methods
 from ..checkpoint import Checkpoint, GracefulStop
-from ..core import derive, evaluating
+from ..core import derive, evaluating, uncompiled
 from ..curriculum import Curriculum
 from ..data import Images
 from ..data.arrays import Arrays, Rows
@@ -360,7 +360,7 @@ def _forward(model: nn.Module, net: nn.Module, autocast: Autocast, asked: nn.Mod
 def _for(net: nn.Module, x: Any) -> nn.Module:
     """``net``, or what it was compiled from if it would be compiled once more for inputs of this form."""
     usual = isinstance(x, Tensor) and len(x) in (CHUNK, *CHUNKS.values())
-    return net if usual else getattr(net, "_orig_mod", net)
+    return net if usual else uncompiled(net)
 
 
 def _logits(model: nn.Module, data: Rows) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from torchcurriculum import APW, Arrays, Curriculum, Record
-from torchcurriculum.sinks import CSV, MLflow, TensorBoard, WandB, scalars, texts
+from torchcurriculum.sinks import CSV, MLflow, TensorBoard, WandB, histograms, scalars, texts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard.*"),
@@ -78,6 +78,33 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert events.Scalars("loss_quantiles/1")[1].value == 1.5
     assert "phase/text_summary" in events.Tags()["tensors"]
     sink.close()
+
+
+def test_tensorboard_histograms(tmp_path: Path) -> None:
+    EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    sink, quantiles = TensorBoard(tmp_path), [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0]
+    sink.write({"epoch": 3, "rows": 200, "loss_quantiles": quantiles, "weight_quantiles": [1.0] * 7})
+    sink.write({"epoch": 4, "rows": 200, "loss_quantiles": [0.1, 2.0]})
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (found,) = events.Histograms("loss_distribution")
+    value = found.histogram_value
+    assert (found.step, value.min, value.max, value.num) == (3, 0.0, 5.0, 200)
+    assert value.bucket_limit == quantiles[1:]
+    assert value.bucket == pytest.approx([10, 40, 50, 50, 40, 10])
+    (equal,) = events.Histograms("weight_distribution")
+    assert (equal.histogram_value.bucket_limit, equal.histogram_value.num) == ([1.0], 200)
+    sink.close()
+
+
+@pytest.mark.parametrize("values", [None, [0.0] * 6, [0.0] * 6 + [float("nan")], [0.0] * 6 + ["x"]])
+def test_no_histogram_of_anything_else(values: Any) -> None:
+    assert histograms({"loss_quantiles": values}) == {}
+
+
+def test_the_last_values_that_are_the_same_belong_to_the_last_bar() -> None:
+    bars = histograms({"weight_quantiles": [0.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]})["weight"]
+    assert bars == [(0.0, 1.0, 0.05), (1.0, 2.0, pytest.approx(0.95))]
 
 
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ A sink is any object with ``write(row)``; ``curriculum.record.attach(sink)`` sen
 from __future__ import annotations
 
 import csv
+import itertools
+import math
 import numbers
 import os
 import time
@@ -15,7 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "scalars", "texts"]
+__all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "histograms", "scalars", "texts"]
+
+SHARES = (0.05, 0.2, 0.25, 0.25, 0.2, 0.05)  # of the values that lie between a row's quantiles
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
@@ -36,6 +40,38 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
 def texts(row: Mapping[str, Any]) -> dict[str, str]:
     """The words of a row, such as the phase."""
     return {name: value for name, value in row.items() if isinstance(value, str)}
+
+
+def histograms(row: Mapping[str, Any]) -> dict[str, list[tuple[float, float, float]]]:
+    """(from, to, share) between the quantiles of a row's losses and weights, the bars of a histogram.
+
+    Bars without width, where many values are the same, are part of the next one, or of the last.
+
+    Example:
+        >>> histograms({"loss_quantiles": [0.0, 0.1, 0.1, 0.5, 1.0, 2.0, 4.0]})["loss"]
+        [(0.0, 0.1, 0.05), (0.1, 0.5, 0.45), (0.5, 1.0, 0.25), (1.0, 2.0, 0.2), (2.0, 4.0, 0.05)]
+    """
+    found = {}
+    for name in ("loss", "weight"):
+        values = row.get(f"{name}_quantiles")
+        if not isinstance(values, list) or len(values) != len(SHARES) + 1 or not all(map(_finite, values)):
+            continue
+        bars: list[tuple[float, float, float]] = []
+        waiting = 0.0
+        for (low, high), share in zip(itertools.pairwise(values), SHARES, strict=True):
+            waiting += share
+            if high > low:
+                bars.append((low, high, waiting))
+                waiting = 0.0
+        if waiting:
+            low, high, share = bars.pop() if bars else (values[0], values[-1], 0.0)
+            bars.append((low, high, share + waiting))
+        found[name] = bars
+    return found
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 class CSV:
@@ -82,7 +118,7 @@ class CSV:
 
 
 class TensorBoard:
-    """Rows as TensorBoard scalars, one step per epoch. Needs ``torchcurriculum[tensorboard]``.
+    """Rows as TensorBoard scalars and histograms, one step per epoch. Needs ``torchcurriculum[tensorboard]``.
 
     Args:
         folder: The run's folder; look at it with ``tensorboard --logdir``.
@@ -94,12 +130,28 @@ class TensorBoard:
         self.writer = SummaryWriter(str(folder))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Numbers as scalars, words as text; on the disk when this returns."""
+        """Numbers as scalars, losses and weights as histograms, words as text; on the disk when this returns."""
         for name, value in scalars(row).items():
             self.writer.add_scalar(name, value, row["epoch"])
         for name, word in texts(row).items():
             self.writer.add_text(name, word, row["epoch"])
+        for name, bars in histograms(row).items():
+            self._add_histogram(name, bars, float(row.get("rows", 1)), row["epoch"])
         self.writer.flush()
+
+    def _add_histogram(self, name: str, bars: list[tuple[float, float, float]], rows: float, epoch: int) -> None:
+        middles = [((low + high) / 2, share * rows) for low, high, share in bars]
+        self.writer.add_histogram_raw(
+            f"{name}_distribution",
+            min=bars[0][0],
+            max=bars[-1][1],
+            num=rows,
+            sum=sum(middle * count for middle, count in middles),
+            sum_squares=sum(middle**2 * count for middle, count in middles),
+            bucket_limits=[high for _, high, _ in bars],
+            bucket_counts=[count for _, count in middles],
+            global_step=epoch,
+        )
 
     def close(self) -> None:
         """Closes the file."""

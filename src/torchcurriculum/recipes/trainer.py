@@ -48,8 +48,7 @@ NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
 LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
 PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "digits": digits.pictures,
-    "cifar10": lambda x: x.permute(0, 2, 3, 1),
-    "cifar10n": lambda x: x.permute(0, 2, 3, 1),
+    **dict.fromkeys(("cifar10", "cifar10n", "cifar100", "cifar100n"), lambda x: x.permute(0, 2, 3, 1)),
 }
 Watch = Callable[[str, int, dict[str, Any]], None]
 Autocast = Callable[[], AbstractContextManager[Any]]

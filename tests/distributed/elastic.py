@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from safetensors.torch import save_file
 
 from torchcurriculum import Checkpoint
 
-from .launch import PATIENCE
+from .launch import PATIENCE, end_rank
 from .problem import Case, Training
 
 CASE = Case("apw-ei", {"q": 3, "threshold": 0.9}, accumulate=2, norm=True)
@@ -56,6 +55,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     run(Path(sys.argv[1]), {int(step): rank for step, rank in json.loads(sys.argv[2]).items()})
-    gc.collect()
-    dist.barrier()
-    dist.destroy_process_group()
+    end_rank()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -45,10 +46,21 @@ def _rank(rank: int, world: int, port: int, work: Callable[..., None], arguments
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE))
     work(rank, world, *arguments)
-    # A rank that tears the group down while another still talks aborts; and models must go before their group.
-    gc.collect()
-    dist.barrier()
+    end_rank()
+
+
+def end_rank() -> NoReturn:
+    """Ends a rank that has done its work, when all have.
+
+    The interpreter itself does not end: torch may hold a group that was destroyed (DTensor's caches do, and default
+    arguments of modules imported since), and its thread that drops a last tensor just then aborts the process.
+    """
+    gc.collect()  # models must go before their group
+    dist.barrier()  # a rank that tears the group down while another still talks aborts
     dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextmanager

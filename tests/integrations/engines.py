@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
 import os
@@ -28,7 +27,7 @@ from ..contract.problem import N
 from ..contract.problem import data as tiny
 from ..contract.problem import model as tiny_model
 from ..contract.table import TABLE
-from ..distributed.launch import PATIENCE
+from ..distributed.launch import PATIENCE, end_rank
 from ..distributed.ranks import row_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -162,10 +161,8 @@ def main(folder: Path) -> None:
     if ranks:
         dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     everything(folder)
-    gc.collect()
     if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+        end_rank()
 
 
 if __name__ == "__main__":

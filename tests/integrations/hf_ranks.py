@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from ..distributed.launch import end_rank
 from . import test_trl as sft
 from .hf_problem import tensors, trainer
 
@@ -37,6 +38,7 @@ def main(folder: Path) -> None:
         made.train()
         state = {key: value.contiguous() for key, value in tensors(made).items() if value.numel()}
         save_file(state, folder / f"{case}-{os.environ['RANK']}.safetensors")
+    end_rank()
 
 
 if __name__ == "__main__":

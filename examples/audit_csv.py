@@ -68,11 +68,12 @@ def main() -> None:
     record = curriculum.record
     for name, values in {"labels": y.numpy(), **predictions.arrays()}.items():
         record.set_array(name, values)
+    record.name_samples([f"line {number}" for number in range(2, len(y) + 2)])
     found = audit(record)
     print(found.summary())
     for row in found.rows(10):
         given, suggested = classes[row["given"]], classes[row["suggested"]]
-        print(f"line {row['row'] + 2:>4}  quality {row['quality']:.3f}  {given} -> {suggested}")
+        print(f"{row['name']:<9}  quality {row['quality']:.3f}  {given} -> {suggested}")
     if wrong is not None:
         print(f"{wrong[found.order[:10]].sum()} of these 10 and {wrong.sum()} of all {len(y)} were flipped")
     print(f"wrote {export(found, 'suspects.csv', names=classes)}")

@@ -72,7 +72,7 @@ def test_measures_by_hand() -> None:
     assert found.auroc() == 0.5  # of the four pairs, row 1 wins both and row 3 none
     assert found.average_precision() == pytest.approx((1 / 1 + 2 / 4) / 2)
     assert found.rows(1)[0] | {"score": 0, "quality": 0} == {
-        **{"row": 1, "score": 0, "quality": 0, "issue": False, "easy": 0.0},
+        **{"row": 1, "name": None, "score": 0, "quality": 0, "issue": False, "easy": 0.0},
         **{"given": 1, "suggested": None, "wrong": True},
     }
 
@@ -299,6 +299,28 @@ def test_exports_are_safe_and_named(found: Audit, tmp_path: Path) -> None:
     assert ",'=HYPERLINK(1)," in text
     with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, label-studio"):
         export(found, tmp_path / "a.xml", "xml")
+
+
+def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
+    record = record_of([[0.5, 2.0]], labels=[0, 1])
+    names = ["=1+1", "ü" * 300]  # of 600 bytes, of which the first 500 are kept
+    record.name_samples(names)
+    found = audit(record)
+    assert [found.name(0), found.name(1), found.rows(1)[0]["name"]] == ["=1+1", "ü" * 250, "ü" * 250]
+    assert [row["name"] for row in json.loads(export(found, tmp_path / "a.json", "json").read_text())] == [
+        "ü" * 250,
+        "=1+1",
+    ]
+    assert "\n0,'=1+1," in export(found, tmp_path / "a.csv").read_text(encoding="utf-8")
+    tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio").read_text())
+    assert [task["data"]["text"] for task in tasks] == ["ü" * 250, "=1+1"]
+    record.set_array("names", np.array(["a", "b"]))
+    assert audit(record).name(1) == "b"
+    with pytest.raises(RecordError, match="'names' must hold one plain value for each of 2 samples"):
+        record.name_samples(["a"])
+    record.set_array("names", np.array([1, 2]))
+    with pytest.raises(RecordError, match="'names' must hold one text for each sample, got int64"):
+        audit(record)
 
 
 def test_rows_that_nobody_knows_about_are_exported_without_a_number(tmp_path: Path) -> None:

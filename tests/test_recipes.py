@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import Record, methods
+from torchcurriculum import Record, audit, methods
 from torchcurriculum.cli import main
 from torchcurriculum.recipes import RECIPES, TABLES, Recipe, trainer
 from torchcurriculum.recipes.compare import format_markdown, format_published, table_of
@@ -123,6 +125,7 @@ def test_nci1_with_default_and_estimated_thresholds(tmp_path: Path, capsys: pyte
     assert vanilla.n == 32
     assert np.array_equal(vanilla.arrays["labels"], estimated.arrays["labels"])
     assert (vanilla.arrays["labels"] != vanilla.arrays["clean"]).any()
+    assert set(vanilla.arrays["names"].tolist()) < {f"NCI1, graph {number}".encode() for number in range(1, 41)}
     printed = capsys.readouterr().out
     assert "beside published figures" in printed
     assert "58.03" in printed
@@ -158,6 +161,10 @@ def test_rte_selects_and_reports_on_one_set(tmp_path: Path, capsys: pytest.Captu
     assert run(*asked, "--out", out) == 0
     last = Record.load(out / "apw-e" / "seed-0").epochs[-1]
     assert last["valid_acc"] == last["test_acc"]
+    found = audit(Record.load(out / "apw-e" / "seed-0"))
+    assert sorted(found.name(row) for row in range(len(found.score))) == sorted(
+        " / ".join(line.split("\t")[1:3]) for line in (tmp_path / "data" / "train.tsv").read_text().splitlines()[1:]
+    )
     capsys.readouterr()
     assert run("compare", out, "--md", tmp_path / "table.md") == 0
     words = (tmp_path / "table.md").read_text(encoding="utf-8")
@@ -187,6 +194,24 @@ def test_data_of_your_own(name: str, tmp_path: Path) -> None:
     record = Record.load(tmp_path / "runs" / "apw-e" / "seed-0")
     assert "clean" not in record.arrays
     assert len(record.epochs) == 2
+
+    # A person finds every row again: by its class, its file or its line, in the ranking and in the page.
+    written = tmp_path / "audit.csv"
+    assert run("audit", tmp_path / "runs" / "apw-e" / "seed-0", "--export", "csv", "--out", written) == 0
+    with open(written, newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert {row["given_label"] for row in found} == set(record.meta["classes"])
+    for row in found:
+        if name == "csv":
+            lines = data.read_text(encoding="utf-8").splitlines()
+            assert lines[int(row["name"].removeprefix("x.csv, row "))].split(",")[-1] == row["given_label"]
+        else:
+            assert Path(row["name"]).parent.name == row["given_label"]
+    page = tmp_path / "report.html"
+    assert run("report", tmp_path / "runs" / "apw-e" / "seed-0", "--out", page) == 0
+    words = page.read_text(encoding="utf-8")
+    assert escape(found[0]["name"]) in words
+    assert ("<img src=" in words.split('class="gallery"')[1]) == (name == "image-folder")
 
 
 @pytest.mark.usefixtures("_small")

@@ -185,7 +185,7 @@ def _audit(options: argparse.Namespace) -> None:
     for rank, row in enumerate(shown, 1):
         given, suggested = (label_name(row[key], names) for key in ("given", "suggested"))
         truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
-        text = (previews and previews.text(row["row"])) or ""
+        text = (previews and previews.text(row["row"])) or row["name"] or ""
         words = "".join(letter if letter.isprintable() else " " for letter in text[:60])
         print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {given} -> {suggested}{truth}  {words}".rstrip())
     if found.wrong is not None:

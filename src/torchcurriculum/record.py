@@ -29,6 +29,7 @@ __all__ = ["FORMAT", "Record", "RecordError"]
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
 PLAIN = "biufSU"  # NumPy's kinds of numbers and texts
+LONGEST = 500  # bytes of a sample's name
 
 
 class RecordError(ValueError):
@@ -128,6 +129,17 @@ class Record:
         self.arrays[name] = values
         if self.folder is not None:
             _replace(self.folder / f"{name}.npy", lambda file: np.save(file, values, allow_pickle=False))
+
+    def name_samples(self, names: Sequence[str]) -> None:
+        """Keeps what people call each sample: a file, a line, a sentence (its first 500 bytes). Audits show it.
+
+        Example:
+            >>> record = Record(2)
+            >>> record.name_samples(["cats/1.png", "dogs/7.png"])
+            >>> record.arrays["names"]
+            array([b'cats/1.png', b'dogs/7.png'], dtype='|S10')
+        """
+        self.set_array("names", np.array([name.encode("utf-8", "replace")[:LONGEST] for name in names]))
 
     def labels(self, name: str) -> np.ndarray | None:
         """(N,) the array of this name, None where there is none; one with more than a value per sample is refused."""

@@ -31,12 +31,13 @@ def export(
         found: The audit.
         path: The file; one that is there is replaced.
         form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
-            ``label_quality``, ``given_label``, ``predicted_label``) and ``row``; ``"label-studio"``: tasks to import,
-            each with the suggested label as a prediction and the given one in its data. They fit a labelling interface
-            with ``<Text name="sample" value="$text"/>`` and ``<Choices name="label" toName="sample">``.
+            ``label_quality``, ``given_label``, ``predicted_label``), ``row``, and ``name`` where the run named its
+            samples; ``"label-studio"``: tasks to import, each with the suggested label as a prediction and the given
+            one in its data. They fit a labelling interface with ``<Text name="sample" value="$text"/>`` and
+            ``<Choices name="label" toName="sample">``.
         top: Only so many rows; by default all.
         names: Names of the classes, to write in the place of their numbers.
-        texts: The samples' texts, for the tasks of Label Studio.
+        texts: The samples' texts, for the tasks of Label Studio; by default their names.
 
     Returns:
         The path.
@@ -56,7 +57,7 @@ def export(
     rows = found.rows(len(found.score) if top is None else top)
     for row in rows:
         row["given"], row["suggested"] = (_name(row[key], names) for key in ("given", "suggested"))
-        row["text"] = None if texts is None else str(texts[row["row"]])
+        row["text"] = row["name"] if texts is None else str(texts[row["row"]])
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".part")
@@ -78,6 +79,7 @@ def _issue(row: Row) -> Row:
     """A row in the words of cleanlab's table of label issues."""
     return {
         "row": row["row"],
+        **({} if row["name"] is None else {"name": row["name"]}),
         "is_label_issue": row["issue"],
         "label_quality": _number(row["quality"]),
         "given_label": row["given"],

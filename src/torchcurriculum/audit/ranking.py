@@ -93,7 +93,15 @@ def audit(record: Record) -> Audit:
         given=labels,
         suggested=_suggest(record, labels, issue),
         wrong=None if labels is None or clean is None else labels != clean,
+        names=_names(record),
     )
+
+
+def _names(record: Record) -> np.ndarray | None:
+    names = record.arrays.get("names")
+    if names is not None and (names.ndim != 1 or names.dtype.kind not in "SU"):
+        raise RecordError(f"'names' must hold one text for each sample, got {names.dtype} {names.shape}")
+    return names
 
 
 def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -16,10 +16,12 @@ __all__ = ["Arrays", "Rows"]
 class Rows(Dataset[tuple[Any, Tensor]]):
     """What data sets held in memory have in common: targets ``y`` and tensors that move together.
 
-    A subclass adds ``batch(index, generator) -> (inputs, targets)``.
+    A subclass adds ``batch(index, generator) -> (inputs, targets)``, and ``names`` where people have them for its rows:
+    sentences, files, lines.
     """
 
     y: Tensor
+    names: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

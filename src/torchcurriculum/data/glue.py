@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,7 @@ class Tokens(Rows):
     Args:
         columns: (N, L) tensors by their name for the network; ``attention_mask`` says which places are padding.
         y: (N,) targets.
+        names: N texts as people read them, or None.
 
     Example:
         >>> ids = torch.tensor([[5, 6, 0, 0], [5, 6, 7, 0]])
@@ -105,11 +106,11 @@ class Tokens(Rows):
         (tensor([[5, 6]]), tensor([0]))
     """
 
-    def __init__(self, columns: Mapping[str, Tensor], y: Tensor) -> None:
+    def __init__(self, columns: Mapping[str, Tensor], y: Tensor, names: Sequence[str] | None = None) -> None:
         lengths = {len(column) for column in columns.values()} | {len(y)}
         if "attention_mask" not in columns or len(lengths) != 1:
             raise ValueError("there must be an attention_mask, and as many texts as targets in every column")
-        self.columns, self.y = dict(columns), y
+        self.columns, self.y, self.names = dict(columns), y, names
         self._length = columns["attention_mask"].sum(1).cpu()
 
     @classmethod
@@ -117,7 +118,7 @@ class Tokens(Rows):
         """Pairs of sentences through a tokenizer of `transformers`, cut to ``longest`` tokens."""
         first, second, y = pairs
         made = tokenizer(first, second, truncation=True, max_length=longest, padding="longest", return_tensors="pt")
-        return cls(dict(made), y)
+        return cls(dict(made), y, [f"{one} / {other}" for one, other in zip(first, second, strict=True)])
 
     def __getitem__(self, row: int) -> tuple[dict[str, Tensor], Tensor]:
         return {name: column[row] for name, column in self.columns.items()}, self.y[row]
@@ -130,4 +131,5 @@ class Tokens(Rows):
 
     def to(self, device: torch.device | str) -> Tokens:
         """A copy on ``device``."""
-        return Tokens({name: column.to(device) for name, column in self.columns.items()}, self.y.to(device))
+        columns = {name: column.to(device) for name, column in self.columns.items()}
+        return Tokens(columns, self.y.to(device), self.names)

@@ -41,6 +41,7 @@ class ImageFiles(Rows):
         if len(paths) != len(y):
             raise ValueError(f"there are {len(paths)} files and {len(y)} targets")
         self.paths, self.y, self.size = list(paths), y, size
+        self.names = [str(path) for path in self.paths]
         self.threads = threads or min(16, os.cpu_count() or 1)
         self._mean, self._std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
 
@@ -57,6 +58,11 @@ class ImageFiles(Rows):
             pixels = np.stack(list(pool.map(self._read, paths, draws)))
         x = torch.from_numpy(pixels).to(self.y.device).permute(0, 3, 1, 2)
         return (x.float() - self._mean) / self._std, self.y[index.to(self.y.device)]
+
+    def pictures(self, index: Tensor, size: int = 64) -> Tensor:
+        """The images of ``index`` as people see them: (M, size, size, 3) uint8."""
+        smaller = ImageFiles(self.paths, self.y, size)
+        return torch.from_numpy(np.stack([smaller._read(self.paths[row], None) for row in index.tolist()]))
 
     def _read(self, path: Path, draws: list[float] | None) -> np.ndarray:
         image = _pillow()

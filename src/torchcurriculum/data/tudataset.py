@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Graphs(Rows):
         edge_index: (2, E) from and to, positions in ``x``; edges stay within a graph.
         graph: (V,) which graph a node belongs to, ascending.
         y: (N,) targets of the graphs.
+        names: What people call the graphs, or None.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
@@ -59,11 +61,13 @@ class Graphs(Rows):
         ([[0, 1], [1, 0]], [2, 3], [0])
     """
 
-    def __init__(self, x: Tensor, edge_index: Tensor, graph: Tensor, y: Tensor) -> None:
+    def __init__(
+        self, x: Tensor, edge_index: Tensor, graph: Tensor, y: Tensor, names: Sequence[str] | None = None
+    ) -> None:
         of_edge = graph[edge_index[0]]
         if (graph.diff() < 0).any() or (of_edge != graph[edge_index[1]]).any():
             raise ValueError("nodes of a graph must stand together, and no edge may leave its graph")
-        self.x, self.y = x, y
+        self.x, self.y, self.names = x, y, names
         self.edge_index = edge_index[:, of_edge.argsort(stable=True)]
         self._nodes = graph.bincount(minlength=len(y))
         self._edges = of_edge.bincount(minlength=len(y))
@@ -85,7 +89,8 @@ class Graphs(Rows):
     def part(self, rows: Tensor) -> Graphs:
         """The graphs of ``rows`` as a data set of their own."""
         graphs, y = self.batch(rows)
-        return Graphs(graphs.x, graphs.edge_index, graphs.batch, y)
+        names = None if self.names is None else [self.names[row] for row in rows.tolist()]
+        return Graphs(graphs.x, graphs.edge_index, graphs.batch, y, names)
 
 
 def _ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,7 +146,9 @@ def load_tudataset(folder: str | Path, name: str = "NCI1") -> Graphs:
     edges = np.unique(edges[edges[:, 0] != edges[:, 1]] - 1, axis=0)
     if (graph[edges[:, 0]] != graph[edges[:, 1]]).any():
         raise ValueError(f"{path} is damaged: it has an edge from one graph to another")
-    return _tensors(kinds[:, 0], edges, graph, labels[:, 0])
+    made = _tensors(kinds[:, 0], edges, graph, labels[:, 0])
+    made.names = [f"{name}, graph {number}" for number in range(1, count + 1)]
+    return made
 
 
 def _tensors(kinds: np.ndarray, edges: np.ndarray, graph: np.ndarray, labels: np.ndarray) -> Graphs:

@@ -1,4 +1,4 @@
-"""Data of your own: a folder of images or a CSV file, plain training against APW, SuperLoss and mixup."""
+"""Data of your own: a folder of images or a CSV file, plain training against APW, SuperLoss, mixup and RAPW."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def own_images() -> Recipe:
         summary="images of your own, one folder for each class, ResNet-18, 30 epochs (needs --data DIR)",
         data="image-folder",
         model="resnet18-3x3",
-        methods=("vanilla", "apw-e", "superloss", "mixup"),
+        methods=("vanilla", "apw-e", "superloss", "mixup", "rapw"),
         seeds=(0,),
         epochs=30,
         batch_size=64,
@@ -33,7 +33,7 @@ def own_csv() -> Recipe:
         summary="a CSV file of your own, a perceptron with two hidden layers, 60 epochs (needs --data FILE)",
         data="csv",
         model="perceptron",
-        methods=("vanilla", "apw-e", "superloss", "mixup"),
+        methods=("vanilla", "apw-e", "superloss", "mixup", "rapw"),
         seeds=(0, 1, 2, 3, 4),
         epochs=60,
         batch_size=64,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_n, split
 from ..data.arrays import Arrays, Rows
-from ..data.cifar import MEAN_100, STD_100
-from ..data.glue import Tokens, load_rte
+from ..data.cifar import CLASSES, MEAN_100, STD_100
+from ..data.glue import LABELS, Tokens, load_rte
 from ..data.images import ImageFiles, load_image_folder
 from ..data.table import load_csv
 from ..data.tudataset import load_tudataset
@@ -39,11 +39,13 @@ class Problem:
             ``test`` is ``valid``.
         clean: (N,) the true training labels; None where nobody knows them.
         classes: How many classes there are.
+        labels: What people call them, or None.
     """
 
     sets: Sets
     clean: Tensor | None
     classes: int
+    labels: Sequence[str] | None = None
 
 
 Loader = Callable[[Recipe, Path, int], Problem]
@@ -59,11 +61,11 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
         return problem
     train = problem.sets["train"]
     noisy = flip_labels(train.y, recipe.noise_rate, problem.classes, seed)
-    return Problem({**problem.sets, "train": train.with_labels(noisy)}, train.y, problem.classes)
+    return replace(problem, sets={**problem.sets, "train": train.with_labels(noisy)}, clean=train.y)
 
 
-def _clean(sets: Sets, classes: int) -> Problem:
-    return Problem(sets, sets["train"].y, classes)
+def _clean(sets: Sets, classes: int, labels: Sequence[str] | None = None) -> Problem:
+    return Problem(sets, sets["train"].y, classes, labels)
 
 
 def _digits(recipe: Recipe, folder: Path, seed: int) -> Problem:
@@ -71,7 +73,7 @@ def _digits(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _cifar10(recipe: Recipe, folder: Path, seed: int) -> Problem:
-    return _clean({part: Images(x, y) for part, (x, y) in load_cifar10(folder, seed).items()}, 10)
+    return _clean({part: Images(x, y) for part, (x, y) in load_cifar10(folder, seed).items()}, 10, CLASSES)
 
 
 def _cifar100(recipe: Recipe, folder: Path, seed: int) -> Problem:
@@ -91,7 +93,7 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
         if not torch.equal(torch.from_numpy(given["clean_label"])[rows], train.y):
             raise ValueError(f"{path} is of other images: its clean_label differs from the labels in {folder}")
         noisy = train.with_labels(torch.from_numpy(given[labels])[rows])
-        return Problem({**problem.sets, "train": noisy}, train.y, problem.classes)
+        return replace(problem, sets={**problem.sets, "train": noisy}, clean=train.y)
 
     return load
 
@@ -104,7 +106,7 @@ def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
 def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
     pairs, tokenizer = load_rte(folder), text_tokenizer(recipe.model)
     sets: Sets = {part: Tokens.of_pairs(tokenizer, held) for part, held in pairs.items()}
-    return _clean({**sets, "test": sets["valid"]}, 2)
+    return _clean({**sets, "test": sets["valid"]}, 2, LABELS)
 
 
 def _webvision(mini: bool) -> Loader:
@@ -121,12 +123,15 @@ def _webvision(mini: bool) -> Loader:
 def _own_images(recipe: Recipe, folder: Path, seed: int) -> Problem:
     parts, classes = load_image_folder(folder, seed)
     sets: Sets = {part: ImageFiles(paths, y, recipe.size or 224) for part, (paths, y) in parts.items()}
-    return Problem(sets, None, len(classes))
+    return Problem(sets, None, len(classes), classes)
 
 
 def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
     parts, classes = load_csv(folder, seed)
-    return Problem({part: Arrays(x, y) for part, (x, y) in parts.items()}, None, len(classes))
+    sets: Sets = {part: Arrays(x, y) for part, (x, y) in parts.items()}
+    rows = split(sum(map(len, sets.values())), seed, 0.1, 0.1)["train"]  # as load_csv does
+    sets["train"].names = [f"{folder.name}, row {row + 1}" for row in rows.tolist()]
+    return Problem(sets, None, len(classes), classes)
 
 
 LOADERS: dict[str, Loader] = {

@@ -26,7 +26,7 @@ from ..core import derive, evaluating, uncompiled
 from ..curriculum import Curriculum
 from ..data import Images
 from ..data.arrays import Arrays, Rows
-from ..data.cifar import CLASSES
+from ..data.images import ImageFiles
 from ..graphs import GraphedStep
 from ..predictions import Predictions
 from ..previews import Previews
@@ -133,13 +133,15 @@ class _Run:
         given = knobs.get("threshold")
         self.threshold = given if isinstance(given, float) else _paper_threshold(recipe)
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
-        if recipe.data in ("cifar10", "cifar10n"):
-            meta["classes"] = list(CLASSES)
+        if problem.labels is not None:
+            meta["classes"] = list(problem.labels)
         self.states = folder / "states"
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
         self.record.set_array("labels", problem.sets["train"].y.numpy())
         if problem.clean is not None:
             self.record.set_array("clean", problem.clean.numpy())
+        if self.train_set.names is not None:
+            self.record.name_samples(self.train_set.names)
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
         if device.type == "cuda" and isinstance(self.train_set, Images):
             options["measure_batch_size"] = CHUNK
@@ -230,8 +232,14 @@ class _Run:
     def _keep_previews(self) -> None:
         """Pictures of the samples that a report of this run shows."""
         rows, data = telling_rows(self.record), self.train_set
-        if len(rows) and self.recipe.data in PICTURES and isinstance(data, Arrays) and self.record.folder is not None:
+        if not len(rows) or self.record.folder is None:
+            return
+        pictures = None
+        if isinstance(data, ImageFiles):
+            pictures = data.pictures(torch.from_numpy(rows))
+        elif self.recipe.data in PICTURES and isinstance(data, Arrays):
             pictures = PICTURES[self.recipe.data](data.x[torch.from_numpy(rows).to(data.x.device)])
+        if pictures is not None:
             Previews(rows, pictures.cpu().numpy()).save(self.record.folder)
 
 

@@ -44,7 +44,9 @@ def _card(shown: Samples, row: int, names: list[str] | None) -> str:
     given = label_name(None if found.given is None else found.given[row], names)
     suggested = label_name(None if found.suggested is None else found.suggested[row], names)
     image = None if previews is None else previews.picture(row)
-    text = None if previews is None else previews.text(row)
+    name, text = found.name(row), None if previews is None else previews.text(row)
+    if image is None and text is None:
+        text = name
     parts = []
     if image is not None:
         alt = escape(f"Row {row}, given the label {given}")
@@ -59,4 +61,6 @@ def _card(shown: Samples, row: int, names: list[str] | None) -> str:
         details += ", is wrong" if found.wrong[row] else ", is right"
     kind = ' class="text"' if text is not None else ""
     words = f'<span class="small">{escape(details)}</span><span class="small">row {row}</span>'
+    if name is not None and name != text:
+        words += f'<span class="small">{escape(name)}</span>'
     return f"<li{kind}>{''.join(parts)}<b>{label}</b>{words}</li>"

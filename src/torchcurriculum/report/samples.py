@@ -59,7 +59,7 @@ def samples(record: Record) -> Samples:
         previews = None if place is None else Previews.load(place)
     except ValueError as error:
         note = f"No pictures or texts are shown: {error}."
-    if previews is None and not note:
+    if previews is None and found.names is None and not note:
         note = "The record holds no pictures or texts of its samples, so rows are shown by their numbers."
     return Samples(found, *_chosen(found), previews, note)
 

@@ -21,6 +21,7 @@ from .blocks import DOCS, blocks
 PAGES = {
     "three-lines.md": ("method", "criterion", "curriculum"),
     "which-method.md": ("curriculum", "found"),
+    "audit.md": ("record", "found"),
     "loop.md": ("curriculum",),
     "knobs.md": ("weights",),
     "add-a-method.md": ("Trust", "curriculum"),

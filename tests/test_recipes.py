@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from html import escape
 from pathlib import Path
 
@@ -186,7 +187,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("name", ["image-folder", "csv"])
-def test_data_of_your_own(name: str, tmp_path: Path) -> None:
+def test_data_of_your_own(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = official.image_folder(tmp_path / "x") if name == "image-folder" else official.csv_file(tmp_path / "x.csv")
     asked = ["run", name, "--seeds", "0", "--epochs", "2", "--data", data, "--out", tmp_path / "runs"]
     asked += ["--model", "small"] if name == "image-folder" else []
@@ -195,6 +196,9 @@ def test_data_of_your_own(name: str, tmp_path: Path) -> None:
     assert "clean" not in record.arrays
     assert len(record.epochs) == 2
 
+    said = capsys.readouterr().out
+    assert "most suspicious labels (vanilla, first seed): given -> suggested" in said
+    assert not re.search("AUROC|really wrong|is right|is wrong", said)  # nobody knows
     # A person finds every row again: by its class, its file or its line, in the ranking and in the page.
     written = tmp_path / "audit.csv"
     assert run("audit", tmp_path / "runs" / "apw-e" / "seed-0", "--export", "csv", "--out", written) == 0

@@ -14,6 +14,7 @@ import numpy as np
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
 from ..record import Record
+from ..report.samples import class_names, label_name
 from ..report.table import Summary
 from .compare import format_published, format_table, table_of
 from .progress import Progress
@@ -24,7 +25,8 @@ from .trainer import SAVE_SECONDS, environment, finished, needs_vanilla, train, 
 __all__ = ["run"]
 
 Echo = Callable[[str], None]
-SHOWN = 20
+SHOWN = 20  # rows of an audit
+NAME = 80  # letters of a sample's name
 
 
 def run(
@@ -63,7 +65,7 @@ def run(
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
     echo("\n" + format_table(rows))
     echo(format_published(recipe.name, rows))
-    echo(format_audits(found))
+    echo(format_audits(found, class_names(next(iter(runs.values()))[0])))
     write_json(out / "summary.json", _summary(recipe, rows, found))
     _report(recipe, runs, out, echo)
     return runs
@@ -93,26 +95,37 @@ def _train_all(
     return {name: [Record.load(place(name, seed)) for seed in recipe.seeds] for name in recipe.methods}
 
 
-def format_audits(found: Mapping[str, Sequence[Audit]]) -> str:
-    """The most suspicious labels of the first seed of the best auditor, and how right each method's ranking is."""
-    lines = [
-        "Which training labels are wrong? Precision among the most suspicious, and the estimated share of wrong ones:"
-    ]
-    for name, audits in found.items():
-        tops = (SHOWN, len(audits[0].score) // 10, len(audits[0].score) // 3)
-        shares = [sum(a.precision(top) or 0 for a in audits) / len(audits) for top in tops]
-        auroc = sum(a.auroc() or 0 for a in audits) / len(audits)
-        cells = "  ".join(f"top {top}: {share:6.1%}" for top, share in zip(tops, shares, strict=True))
-        rates = ", ".join(f"{a.rate:.1%}" if a.visible else "-" for a in audits)
-        lines.append(f"  {name:<12}{cells}  AUROC {auroc:.3f}  estimates {rates}")
+def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | None = None) -> str:
+    """The most suspicious labels of one method's first seed; how right each method's ranking is where that is known."""
     if not found:
         return "No method measured the rows' own losses, so there is nothing to audit."
+    lines = [
+        "Which training labels are wrong? The estimated share, the share that is called wrong, and how right the "
+        "ranking is where the truth is known:"
+    ]
+    lines += [f"  {name:<12}{_judged(audits)}" for name, audits in found.items()]
     name = _auditor(found)
-    lines.append(f"\nThe {SHOWN} most suspicious labels ({name}, first seed): row, given -> suggested, the truth")
     rows = found[name][0].rows(SHOWN)
-    texts = [f"{r['row']:>5}: {r['given']} -> {r['suggested']} {'wrong' if r['wrong'] else 'right'}" for r in rows]
-    lines += ["   ".join(texts[start : start + 4]) for start in range(0, len(texts), 4)]
+    lines.append(f"\nThe {len(rows)} most suspicious labels ({name}, first seed): given -> suggested")
+    for row in rows:
+        given, suggested = (label_name(row[key], classes) for key in ("given", "suggested"))
+        truth = "" if row["wrong"] is None else ", is wrong" if row["wrong"] else ", is right"
+        called = "".join(letter if letter.isprintable() else " " for letter in (row["name"] or "")[:NAME])
+        lines.append(f"  row {row['row']:>7}  {given} -> {suggested}{truth}  {called}".rstrip())
     return "\n".join(lines)
+
+
+def _judged(audits: Sequence[Audit]) -> str:
+    """One method's audits over its seeds, in a line."""
+    estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
+    words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
+    aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
+    if len(aurocs) < len(audits):  # nobody knows the truth, or no label is wrong
+        return words
+    size = len(audits[0].score)
+    tops = [(top, np.mean([one.precision(top) for one in audits])) for top in (SHOWN, size // 10, size // 3)]
+    shares = ", ".join(f"{share:.1%} of the top {top}" for top, share in tops)
+    return f"{words}  really wrong: {shares}  AUROC {np.mean(aurocs):.3f}"
 
 
 def _can_audit(records: Sequence[Record]) -> bool:
@@ -121,8 +134,8 @@ def _can_audit(records: Sequence[Record]) -> bool:
 
 
 def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
-    """The method whose ranking is shown: the first APW, for that is what the demo is about."""
-    return next((name for name in found if "apw" in name), next(iter(found)))
+    """The method whose ranking is shown: what docs/audit.md advises, otherwise the first."""
+    return next((name for name in ("rapw", "vanilla") if name in found), next(iter(found)))
 
 
 def _claim(recipe: Recipe, out: Path) -> bool:

@@ -99,8 +99,8 @@ def audit(record: Record) -> Audit:
 
 def _names(record: Record) -> np.ndarray | None:
     names = record.arrays.get("names")
-    if names is not None and (names.ndim != 1 or names.dtype.kind not in "SU"):
-        raise RecordError(f"'names' must hold one text for each sample, got {names.dtype} {names.shape}")
+    if names is not None and (names.ndim != 1 or names.dtype.kind != "S"):
+        raise RecordError(f"'names' must be as Record.name_samples makes them, got {names.dtype} {names.shape}")
     return names
 
 

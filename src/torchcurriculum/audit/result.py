@@ -27,7 +27,7 @@ class Audit:
         given: (N,) the labels that were trained on, or None.
         suggested: (N,) the network's own labels, or None; never the given one where the label is called wrong.
         wrong: (N,) whether the label is really wrong, where that is known, or None.
-        names: (N,) what people call the samples (texts, or bytes in UTF-8), or None.
+        names: (N,) what people call the samples, as bytes in UTF-8, or None.
     """
 
     order: np.ndarray
@@ -45,8 +45,7 @@ class Audit:
 
     def name(self, row: int) -> str | None:
         """What people call a sample, where the run said it (``Record.name_samples``)."""
-        held = None if self.names is None else self.names[row]
-        return held.decode("utf-8", "ignore") if isinstance(held, bytes) else held if held is None else str(held)
+        return None if self.names is None else bytes(self.names[row]).decode("utf-8", "ignore")
 
     @property
     def quality(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from .recipes.compare import by_recipe, figures, format_markdown, format_publish
 from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
 from .record import Record, RecordError
 from .report import write_report
-from .report.samples import class_names, label_name
+from .report.samples import class_names, one_line
 
 __all__ = ["main"]
 
@@ -183,11 +183,8 @@ def _audit(options: argparse.Namespace) -> None:
     shown = found.rows(options.top)
     print(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
     for rank, row in enumerate(shown, 1):
-        given, suggested = (label_name(row[key], names) for key in ("given", "suggested"))
-        truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
-        text = (previews and previews.text(row["row"])) or row["name"] or ""
-        words = "".join(letter if letter.isprintable() else " " for letter in text[:60])
-        print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {given} -> {suggested}{truth}  {words}".rstrip())
+        words = one_line(row, names, previews.text(row["row"]) if previews else None)
+        print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {words}")
     if found.wrong is not None:
         auroc = found.auroc()
         known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"

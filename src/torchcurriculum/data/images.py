@@ -61,8 +61,8 @@ class ImageFiles(Rows):
 
     def pictures(self, index: Tensor, size: int = 64) -> Tensor:
         """The images of ``index`` as people see them: (M, size, size, 3) uint8."""
-        smaller = ImageFiles(self.paths, self.y, size)
-        return torch.from_numpy(np.stack([smaller._read(self.paths[row], None) for row in index.tolist()]))
+        chosen = ImageFiles([self.paths[row] for row in index.tolist()], index, size)
+        return torch.from_numpy(np.stack([chosen._read(path, None) for path in chosen.paths]))
 
     def _read(self, path: Path, draws: list[float] | None) -> np.ndarray:
         image = _pillow()

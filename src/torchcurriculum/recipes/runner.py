@@ -14,7 +14,7 @@ import numpy as np
 from ..audit import Audit, audit
 from ..checkpoint import GracefulStop
 from ..record import Record
-from ..report.samples import class_names, label_name
+from ..report.samples import class_names, one_line
 from ..report.table import Summary
 from .compare import format_published, format_table, table_of
 from .progress import Progress
@@ -26,7 +26,6 @@ __all__ = ["run"]
 
 Echo = Callable[[str], None]
 SHOWN = 20  # rows of an audit
-NAME = 80  # letters of a sample's name
 
 
 def run(
@@ -107,11 +106,7 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
     name = _auditor(found)
     rows = found[name][0].rows(SHOWN)
     lines.append(f"\nThe {len(rows)} most suspicious labels ({name}, first seed): given -> suggested")
-    for row in rows:
-        given, suggested = (label_name(row[key], classes) for key in ("given", "suggested"))
-        truth = "" if row["wrong"] is None else ", is wrong" if row["wrong"] else ", is right"
-        called = "".join(letter if letter.isprintable() else " " for letter in (row["name"] or "")[:NAME])
-        lines.append(f"  row {row['row']:>7}  {given} -> {suggested}{truth}  {called}".rstrip())
+    lines += [f"  row {row['row']:>7}  {one_line(row, classes)}" for row in rows]
     return "\n".join(lines)
 
 

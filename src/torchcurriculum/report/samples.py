@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +13,10 @@ from ..previews import Previews
 from ..record import Record, RecordError
 from .series import Missing
 
-__all__ = ["HARDEST", "SUSPICIOUS", "Samples", "class_names", "label_name", "samples", "telling_rows"]
+__all__ = ["HARDEST", "SUSPICIOUS", "Samples", "class_names", "label_name", "one_line", "samples", "telling_rows"]
 
 SUSPICIOUS, HARDEST = 48, 16
+WIDTH = 80  # letters of what a sample is called, in a terminal
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,19 @@ def class_names(record: Record) -> list[str] | None:
     """The names of the classes, where the run said them (``meta["classes"]``)."""
     names = record.meta.get("classes")
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def one_line(row: Mapping[str, Any], classes: list[str] | None, text: str | None = None) -> str:
+    """A row of an audit for a terminal: given and suggested label, the truth where it is known, and what it is called.
+
+    Example:
+        >>> one_line({"given": 0, "suggested": 1, "wrong": True, "name": "7.png"}, ["cat", "dog"])
+        'cat -> dog  (wrong)  7.png'
+    """
+    given, suggested = (label_name(row[key], classes) for key in ("given", "suggested"))
+    truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
+    called = "".join(letter if letter.isprintable() else " " for letter in (text or row["name"] or "")[:WIDTH])
+    return f"{given} -> {suggested}{truth}  {called}".rstrip()
 
 
 def label_name(label: object, names: list[str] | None) -> str:

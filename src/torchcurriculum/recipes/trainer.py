@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import methods
+from .. import kernels, methods
 from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating, uncompiled
 from ..curriculum import Curriculum
@@ -128,6 +128,9 @@ class _Run:
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # the same shapes come again in every step
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        half = recipe.precision == "bfloat16"
+        if half:
+            kernels.narrow_(self.model)
         knobs = _options(recipe, name, folder)
         method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **knobs)
         given = knobs.get("threshold")
@@ -145,7 +148,6 @@ class _Run:
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": seed, "measure": recipe.measure}
         if device.type == "cuda" and isinstance(self.train_set, Images):
             options["measure_batch_size"] = CHUNK
-        half = recipe.precision == "bfloat16"
         self.autocast: Autocast = partial(torch.autocast, device.type, torch.bfloat16) if half else nullcontext
         self.net = _compiled(self.model) if recipe.compile else self.model
         if self.net is not self.model or half:

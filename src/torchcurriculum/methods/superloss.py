@@ -85,8 +85,13 @@ class SuperLoss(Method):
         return confidence(losses, self.tau, self.lam) * step.uniform()
 
     def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
-        """The same in one kernel, where tau is a number."""
-        return ("superloss", self.tau, self.strength) if type(self) is SuperLoss and self.rule is None else None
+        """The same in one kernel."""
+        if type(self) is not SuperLoss:
+            return None
+        if self.rule is None:
+            return "superloss", self.tau, self.strength
+        share = None if self.rule == "average" else 1 - self.smoothing
+        return "superloss", self.tau, self.strength, self.seen, share
 
     def graph_key(self) -> Hashable:
         """Every step is the same; tau is a buffer."""

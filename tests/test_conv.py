@@ -48,6 +48,24 @@ def test_a_module_takes_the_place_of_another_with_its_parameters() -> None:
     assert torch.equal(made(x), other(x)), "on a CPU it is PyTorch's convolution"
 
 
+@pytest.mark.parametrize(
+    ("channels", "shape", "taken"),
+    [
+        ((3, 32), (100, 3, 32, 32), True),
+        ((3, 32), (2500, 3, 32, 32), True),
+        ((3, 32), (0, 3, 32, 32), False),
+        ((3, 32), (1, 3, 2, 5), False),
+        ((3, 32), (1, 4, 5, 5), False),
+        ((3, 32), (3, 32, 32), False),
+        ((3, 32), (65536, 3, 32, 32), False),  # of whose outputs there are 2^31
+        ((64, 32), (32768, 64, 32, 32), False),  # the same of its inputs
+        ((64, 32), (32767, 64, 32, 32), True),
+    ],
+)
+def test_which_inputs_the_kernels_take(channels: tuple[int, int], shape: tuple[int, ...], taken: bool) -> None:
+    assert conv.NarrowConv2d(*channels, 3, device="meta").takes(shape) is taken
+
+
 def test_a_model_on_a_cpu_stays_as_it_is() -> None:
     model = simple_cnn()
     before = [type(part) for part in model.modules()]

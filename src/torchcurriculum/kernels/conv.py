@@ -6,6 +6,7 @@ gradient and weight gradient is one kernel that reads what lies there (and one m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,11 +49,18 @@ class NarrowConv2d(nn.Conv2d):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        """The outputs; of inputs on a CPU, or of very many, as PyTorch computes them."""
-        if not x.is_cuda or not 0 < x.numel() < MOST * self.in_channels // self.out_channels:
+        """The outputs; of inputs on a CPU, of very many and of none as PyTorch computes them."""
+        if not x.is_cuda or not self.takes(x.shape):
             return super().forward(x)
         assert self.bias is not None
         return conv3x3(x, self.weight, self.bias)
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether the kernels can count the places of such inputs and of their outputs; wrong ones PyTorch refuses."""
+        if len(shape) != 4 or shape[1] != self.in_channels or min(shape[2:]) < 3:
+            return False
+        pixels = shape[0] * shape[2] * shape[3]
+        return 0 < pixels * max(self.in_channels, self.out_channels) < MOST
 
 
 def conv3x3(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchcurriculum import Record, audit, methods
 from torchcurriculum.cli import main
 from torchcurriculum.recipes import RECIPES, TABLES, Recipe, trainer
-from torchcurriculum.recipes.compare import format_markdown, format_published, table_of
+from torchcurriculum.recipes.compare import format_markdown, format_published, format_table, table_of
 from torchcurriculum.recipes.published import ABLATION, CURBENCH, CURML, PAPER, SOURCES, published
 from torchcurriculum.recipes.sources import (
     LOADERS,
@@ -348,6 +348,14 @@ def test_ours_stand_beside_theirs_and_pairs_are_of_one_seed() -> None:
     words = format_markdown("nci1", runs, rows)
     assert "| `apw-e` | 2 | 61.50 ± 0.71 | +10.00 [+10.00, +10.00] |" in words
     assert "selects the epoch" not in words
+
+
+def test_a_table_has_room_for_a_long_name() -> None:
+    name = "m-apw-e@weights-log2"
+    rows = table_of({one: [record("nci1", one, 0, 0.5)] for one in ("vanilla", name)})
+    head, rule, *lines = format_table(rows).splitlines()[:4]
+    assert [line.split()[:3] for line in lines] == [["vanilla", "1", "seed"], [name, "1", "seed"]]
+    assert len({len(head), len(rule), *map(len, lines)}) == 1, "all columns end alike"
 
 
 def test_every_model_name_of_a_recipe_is_known() -> None:

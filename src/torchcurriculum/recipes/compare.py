@@ -51,15 +51,21 @@ def format_table(rows: Sequence[Summary]) -> str:
     """The comparison as text: per cent, mean ± standard deviation over seeds, and the difference to vanilla."""
     lines = []
     names = list(dict.fromkeys(row.metric for row in rows if row.n or row.metric in METRICS))
+    wide = _wide(rows)
     for moment, words in MOMENTS.items():
-        head = f"{words:<30}" + "".join(f"{name:>16}" + f"{GAP:>26}" * (name in METRICS) for name in names)
+        head = f"{words:<{wide + 10}}" + "".join(f"{name:>16}" + f"{GAP:>26}" * (name in METRICS) for name in names)
         lines += [head, "-" * len(head)]
         for method, mine in _by_method(rows, moment):
             cells = [_cell(mine[name], differences=name in METRICS) for name in names]
             seeds = max(row.n for row in mine.values())
-            lines.append(f"{method:<20}{f'{seeds} seed' + 's' * (seeds != 1):<10}" + "".join(cells))
+            lines.append(f"{method:<{wide}}{f'{seeds} seed' + 's' * (seeds != 1):<10}" + "".join(cells))
         lines.append("")
     return "\n".join(lines)
+
+
+def _wide(rows: Sequence[Summary]) -> int:
+    """Letters that the column of methods takes."""
+    return max([20, *(len(row.method) + 2 for row in rows)])
 
 
 def _by_method(rows: Sequence[Summary], moment: str) -> Iterator[tuple[str, dict[str, Summary]]]:
@@ -98,11 +104,12 @@ def format_published(recipe: str, rows: Sequence[Summary]) -> str:
     if not beside:
         return ""
     sources = list(dict.fromkeys(source for _, _, theirs in beside for source in theirs))
-    head = f"{'beside published figures':<30}{'ours':>16}" + "".join(f"{source:>16}" for source in sources)
+    wide = _wide(rows)
+    head = f"{'beside published figures':<{wide + 10}}{'ours':>16}" + "".join(f"{source:>16}" for source in sources)
     lines = [head, "-" * len(head)]
     for method, row, theirs in beside:
         cells = "".join(f"{theirs.get(source, '-')!s:>16}" for source in sources)
-        lines.append(f"{method:<20}{row.metric:<10}{_value(row):>16}{cells}")
+        lines.append(f"{method:<{wide}}{row.metric:<10}{_value(row):>16}{cells}")
     return "\n".join([*lines, *[f"{source}: {SOURCES[source]}." for source in sources], ""])
 
 

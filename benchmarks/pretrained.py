@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -46,7 +47,7 @@ def fewer(rows: int) -> None:
         problem = load_data(recipe, seed, data)
         sets = {part: _first(held, int(rows * SHARES[part])) for part, held in problem.sets.items()}
         assert problem.clean is not None
-        return Problem(sets, problem.clean[:rows], problem.classes, problem.labels)
+        return replace(problem, sets=sets, clean=problem.clean[:rows])
 
     trainer.load_data = load  # type: ignore[attr-defined]
 
@@ -59,9 +60,10 @@ def _first(held: Rows, rows: int) -> Rows:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument(
+        "--weights", type=Path, help="without them, the same network begins with weights that are drawn"
+    )
     parser.add_argument("--convert", type=Path, help="the package's .pth file, to be written to --weights")
-    parser.add_argument("--scratch", action="store_true", help="the same network with weights that are drawn")
     parser.add_argument("--method", nargs="+", default=METHODS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rows", type=int)
@@ -77,7 +79,7 @@ def main() -> None:
         return
     if options.rows:
         fewer(options.rows)
-    weights = None if options.scratch else str(options.weights)
+    weights = str(options.weights) if options.weights else None
     recipe = RECIPES["cifar10n-readings"]().with_(
         model=NETWORK, weights=weights, size=options.size, epochs=options.epochs, precision=options.precision,
         batch_size=options.batch, methods=tuple(options.method), seeds=tuple(options.seeds),

@@ -73,7 +73,8 @@ def narrow_(model: nn.Module) -> nn.Module:
     """Gives the 3x3 convolutions between few channels of a model on CUDA to kernels that compute in bfloat16.
 
     Args:
-        model: Changed in place; its parameters and their names stay. One that is not on CUDA stays as it is.
+        model: Changed in place, what is in it and not itself; parameters and their names stay. One that is not on CUDA
+            stays as it is.
 
     Returns:
         The model.
@@ -85,7 +86,7 @@ def narrow_(model: nn.Module) -> nn.Module:
     if conv.triton is None:
         return model
     for name, part in list(model.named_modules()):
-        if isinstance(part, nn.Conv2d) and conv.NarrowConv2d.fits(part):
+        if name and isinstance(part, nn.Conv2d) and conv.NarrowConv2d.fits(part):
             made = conv.NarrowConv2d.like(part)
             if _asked(made, part.weight.new_zeros(2, part.in_channels, 4, 4)) is None:
                 break

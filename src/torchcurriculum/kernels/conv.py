@@ -137,14 +137,14 @@ def _backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
     x, weight = ctx.saved_tensors
     ops, wanted, again = torch.ops.torchcurriculum, ctx.needs_input_grad[0], torch.is_grad_enabled()
     into = None
-    plain = slopes.to(weight.dtype)
     if wanted and (again or x.shape[1] < BLOCK):
-        into = conv2d_input(x.shape, weight, plain).to(x.dtype)
+        into = conv2d_input(x.shape, weight, slopes.to(weight.dtype)).to(x.dtype)
     elif wanted:
         into = ops.conv3x3_input(slopes, weight).to(x.dtype)
-    if again:  # somebody wants a gradient of the gradient
-        return into, conv2d_weight(x.to(weight.dtype), weight.shape, plain), plain.sum((0, 2, 3))
-    return into, *ops.conv3x3_weight(slopes, x, weight)
+    if not again:
+        return into, *ops.conv3x3_weight(slopes, x, weight)
+    plain = slopes.to(weight.dtype)  # somebody wants a gradient of the gradient
+    return into, conv2d_weight(x.to(weight.dtype), weight.shape, plain), plain.sum((0, 2, 3))
 
 
 _output.register_autograd(_backward, setup_context=_keep)

@@ -14,6 +14,7 @@ import argparse
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -58,6 +59,11 @@ def _first(held: Rows, rows: int) -> Rows:
     return part
 
 
+def recipe(weights: str | None, size: int, epochs: int, **changes: Any) -> Recipe:
+    """`cifar10n-readings` with EfficientNet-Lite0, which begins with ``weights`` or, without them, with drawn ones."""
+    return RECIPES["cifar10n-readings"]().with_(model=NETWORK, weights=weights, size=size, epochs=epochs, **changes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -71,6 +77,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--batch", type=int, default=128, help="smaller makes up for fewer rows")
     parser.add_argument("--precision", default="float32")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once; with --rows one")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -79,12 +87,11 @@ def main() -> None:
         return
     if options.rows:
         fewer(options.rows)
+    changes = {"methods": tuple(options.method), "seeds": tuple(options.seeds), "batch_size": options.batch}
+    changes |= {"precision": options.precision, "compile": options.compile}
     weights = str(options.weights) if options.weights else None
-    recipe = RECIPES["cifar10n-readings"]().with_(
-        model=NETWORK, weights=weights, size=options.size, epochs=options.epochs, precision=options.precision,
-        batch_size=options.batch, methods=tuple(options.method), seeds=tuple(options.seeds),
-    )  # fmt: skip
-    runner.run(recipe, options.out, options.data, save_seconds=60)
+    held = recipe(weights, options.size, options.epochs, **changes)
+    runner.run(held, options.out, options.data, save_seconds=60, jobs=options.jobs)
 
 
 if __name__ == "__main__":

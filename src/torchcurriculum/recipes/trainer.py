@@ -126,7 +126,8 @@ class _Run:
             torch.manual_seed(derive(seed, "initial weights"))
             self.model = make_model(recipe, problem).to(device)
         if device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # the same shapes come again in every step
+            # The same shapes come again in every step; but with depthwise convolutions the trials take minutes.
+            torch.backends.cudnn.benchmark = not any(getattr(part, "groups", 1) > 1 for part in self.model.modules())
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         half = recipe.precision == "bfloat16"
         if half:

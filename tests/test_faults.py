@@ -403,6 +403,27 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
     assert again.arrays["predicted"].any()
 
 
+def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    command = ["run", "digits", "--epochs", "2", "--seeds", "0", "--out", str(out), "--method"]
+    held = "from pathlib import Path; import sys; from torchcurriculum.recipes.alone import alone\n"
+    held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    place = out / "vanilla" / "seed-0"
+    assert command_line([*command, "apw-e"]) == 0
+    other = subprocess.Popen(
+        [sys.executable, "-c", held, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert command_line([*command, "apw-i"]) == 0, "another run of the same folder is free"
+        capsys.readouterr()
+        assert command_line([*command, "vanilla"]) == 2
+        assert f"{place}: another process trains this run; wait for it" in capsys.readouterr().err
+        other.kill()
+    assert command_line([*command, "vanilla"]) == 0, "a lock goes with its process"
+
+
 def test_a_folder_with_other_settings_is_refused_by_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.mkdir()

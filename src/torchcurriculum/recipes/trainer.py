@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from ..report.samples import telling_rows
 from ..report.table import best_epoch
 from ..thresholds import ParameterDissimilarity, error_threshold
 from . import digits
+from .alone import alone
 from .recipe import Recipe
 from .sources import load_data, make_model, make_optimizer, make_schedule
 
@@ -102,8 +103,9 @@ def train(
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
     """
-    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
-        run = _Run(recipe, name, seed, folder, data)
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices), ExitStack() as held:
+        run = _Run(recipe, name, seed, folder, data, held)
         run.save_seconds = save_seconds
         run.resume()
         while len(run.record.epochs) < recipe.epochs:
@@ -115,7 +117,7 @@ def train(
 class _Run:
     """Everything that one run holds, and how it goes on after a stop."""
 
-    def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
+    def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None, held: ExitStack) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         problem = load_data(recipe, seed, data)
         self.name, self.seed, self.recipe = f"{name}, seed {seed}", seed, recipe
@@ -140,6 +142,7 @@ class _Run:
         if problem.labels is not None:
             meta["classes"] = list(problem.labels)
         self.states = folder / "states"
+        held.enter_context(alone(folder))
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
         self.record.set_array("labels", problem.sets["train"].y.numpy())
         if problem.clean is not None:

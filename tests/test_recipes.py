@@ -322,6 +322,8 @@ def test_published_figures_are_of_recipes_and_methods_that_exist() -> None:
             assert all(figure.source in SOURCES for figure in published(recipe, method))
     found = {(figure.metric, figure.value) for figure in published("cifar10n-resnet18", "m-apw-e")}
     assert found == {("T-ACC", 82.36), ("E-Prop†", 60.73)}
+    assert published("cifar10n-readings", "m-apw-e@beta-log2") == published("cifar10n-resnet18", "m-apw-e")
+    assert published("cifar10n-readings", "m-apw-e@half") == []
     assert len(ABLATION) == 12
     assert published("digits", "vanilla") == []
 

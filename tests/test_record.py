@@ -103,7 +103,11 @@ def test_wrong_lengths_and_names_are_refused() -> None:
         Record(3).append({}, losses=np.zeros(2))
     with pytest.raises(RecordError, match="no per-sample history called 'loss'; known: losses, easy"):
         Record(3).append({}, loss=np.zeros(3))
+    measured = Record(3)
+    measured.append({}, losses=np.zeros(3))
     with pytest.raises(RecordError, match="holds no 'easy' for each sample; run with samples=True"):
+        measured.history("easy")
+    with pytest.raises(RecordError, match="has no whole epoch yet"):
         Record(3).history("easy")
 
 

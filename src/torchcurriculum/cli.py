@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import io
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,8 +17,9 @@ from .audit import EXPORTS, audit, export
 from .previews import Previews
 from .recipes import RECIPES, TABLES, Recipe, run
 from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .recipes.sources import require_data
 from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
-from .record import Record, RecordError
+from .record import Record, RecordError, naming
 from .report import write_report
 from .report.samples import class_names, one_line
 
@@ -26,8 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses, does, and turns expected errors into one sentence and exit status 2; 130 and 143 are those of signals."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no † shall not cost a table
     try:
         options.do(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read this has seen enough
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"curriculum: {error}", file=sys.stderr)
         return 2
@@ -84,19 +95,24 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     out = options.out or Path("runs") / options.recipe
     if options.recipe == "separable":
-        if options.method or options.epochs or options.measure or options.precision or options.compile:
+        fixed = ("method", "epochs", "model", "weights", "data", "measure", "precision", "compile")
+        given = any(getattr(options, name) is not None for name in fixed) or options.jobs != 1
+        if given or len(options.seeds or [0]) != 1:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
         from .recipes.separable import run as run_separable
 
-        run_separable(out, *(options.seeds or [0])[:1])
+        run_separable(out, *(options.seeds or [0]))
         return
     if options.recipe not in TABLES:
         recipe = _chosen(_known(options.recipe), options)
         run(recipe, out, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
         return
-    if options.model or options.weights:
+    if options.model is not None or options.weights is not None:
         raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
-    for recipe in [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]:
+    parts = [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]
+    for recipe in parts:
+        require_data(recipe, options.data)  # before the first of them takes hours
+    for recipe in parts:
         run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
 
 
@@ -120,7 +136,9 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
     names = ("seeds", "epochs", "model", "weights", "measure", "precision", "compile")
     changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
-    chosen = {key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value}
+    chosen = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value is not None
+    }
     return recipe.with_(**chosen)
 
 
@@ -129,7 +147,8 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
 
     With a list for ``problems``, damaged records and those of newer versions are read as far as they can be.
     """
-    paths = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
+    places = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
+    paths = list({path.resolve(): path for path in places}.values())
     if not paths:
         raise RecordError(f"there is no record in {', '.join(map(str, folders))}")
     records = []
@@ -168,7 +187,8 @@ def _compare(options: argparse.Namespace) -> None:
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
     if options.md:
         parts = [format_markdown(recipe, found[recipe], rows) for recipe, rows in tables.items()]
-        options.md.write_text("\n".join(parts), encoding="utf-8")
+        with naming(options.md):
+            options.md.write_text("\n".join(parts), encoding="utf-8")
 
 
 def _audit(options: argparse.Namespace) -> None:

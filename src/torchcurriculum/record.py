@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FORMAT", "Record", "RecordError"]
+__all__ = ["FORMAT", "Record", "RecordError", "naming"]
 
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
@@ -102,7 +102,9 @@ class Record:
 
     def column(self, name: str) -> np.ndarray:
         """(K,) the values of one scalar over the epochs, NaN where an epoch lacks it."""
-        return np.array([_number(name, row.get(name), k) for k, row in enumerate(self.epochs, 1)], dtype=np.float64)
+        where = "this record" if self.source is None else str(self.source)
+        values = [_number(name, row.get(name), f"epoch {k} of {where}") for k, row in enumerate(self.epochs, 1)]
+        return np.array(values, dtype=np.float64)
 
     def history(self, name: str) -> np.ndarray:
         """(K, N) per-sample values over the epochs."""
@@ -111,6 +113,8 @@ class Record:
     def rows(self, name: str) -> Iterator[np.ndarray]:
         """(N,) per-sample values of one epoch after the other: what fits in memory when ``history`` does not."""
         rows = self._histories.get(name, [])
+        if not self.epochs:
+            raise RecordError(f"this record has no whole epoch yet, so there is no {name!r} for each sample")
         if not self.has(name):
             raise RecordError(f"this record holds no {name!r} for each sample; run with samples=True to keep them")
         if len(rows) < len(self.epochs):
@@ -170,6 +174,13 @@ class Record:
                 _cut(self.folder / f"{name}.{HISTORIES[name]}.bin", 0)
         self.epochs += [dict(row) for row in rows[len(self.epochs) :]]
         self._write()
+
+    def flush(self) -> None:
+        """Writes what a full disk kept back; raises OSError if it still cannot be written."""
+        if self.folder is not None:
+            with naming(self.folder):
+                for number in range(len(self._ends), len(self.epochs)):
+                    self._write_epoch(self.folder, number)
 
     def sync(self) -> None:
         """Waits until everything is on the disk: a state that counts on this record may be written afterwards."""
@@ -234,13 +245,13 @@ class Record:
             for row, end in _read_rows(folder / "epochs.jsonl"):
                 record.epochs.append(row)
                 record._ends.append(end)
-        for path in sorted(folder.glob("*.npy")):
+        for path in sorted(path for path in folder.glob("*.npy") if path.is_file()):
             with _noting(problems):
                 record._read_array(path)
         for name, kind in HISTORIES.items():
             path = folder / f"{name}.{kind}.bin"
             with _noting(problems):
-                if path.exists():
+                if path.is_file():
                     record._histories[name] = list(_read_history(path, kind, record.n))
         whole = min([len(record.epochs), *map(len, record._histories.values())])
         # Histories stay as long as they are: a state may know the row of an epoch whose line a kill cut short.
@@ -344,11 +355,22 @@ def _cut(path: Path, size: int) -> None:
 
 def _replace(path: Path, write: Any) -> None:
     temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
+    with naming(path), open(temporary, "wb") as file:
         write(file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Says which file it was that could not be written: a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager
@@ -364,7 +386,7 @@ def _noting(problems: list[str] | None) -> Iterator[None]:
 
 def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     path = folder / "record.json"
-    if not path.exists():
+    if not path.is_file():
         raise RecordError(f"{folder} holds no record (there is no record.json in it)")
     try:
         head = json.loads(path.read_text(encoding="utf-8"))
@@ -383,7 +405,7 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
 def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
     """Rows and where their lines end; a last line without an end is being written, or a run was killed in it."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
     end = 0
@@ -398,11 +420,11 @@ def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
         yield row, end
 
 
-def _number(name: str, value: Any, epoch: int) -> float:
+def _number(name: str, value: Any, where: str) -> float:
     try:
         return float("nan") if value is None else float(value + 0)  # a text has no sum with a number
     except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError(f"epoch {epoch} of this record has {name} = {value!r:.40}, which is no number") from error
+        raise RecordError(f"{where} has {name} = {value!r:.40}, which is no number") from error
 
 
 def _width(kind: str, n: int) -> int:

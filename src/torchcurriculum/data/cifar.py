@@ -42,7 +42,7 @@ def load_cifar10(folder: str | Path, seed: int = 0) -> Parts:
     """CIFAR-10, with a tenth of the training images split off for validation as the paper does.
 
     Args:
-        folder: Where ``cifar-10-batches-bin`` lies. Files are checked against the published md5 sums.
+        folder: Where ``cifar-10-batches-bin`` lies, or that folder. Files are checked against the published md5 sums.
         seed: The split is a function of it.
 
     Returns:
@@ -76,8 +76,8 @@ def _parts(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], seed: int)
 def _read(folder: Path, files: dict[str, str]) -> tuple[Tensor, Tensor]:
     parts = []
     for name, expected in files.items():
-        path = folder / FOLDER / name
-        if not path.exists():
+        path = (folder if (folder / name).is_file() else folder / FOLDER) / name
+        if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; get {ADDRESS} and unpack it into {folder}")
         content = path.read_bytes()
         if hashlib.md5(content, usedforsecurity=False).hexdigest() != expected:
@@ -89,9 +89,10 @@ def _read(folder: Path, files: dict[str, str]) -> tuple[Tensor, Tensor]:
 def _read_100(folder: Path, name: str) -> tuple[Tensor, Tensor]:
     of_each = OF_EACH_100[name]
     path, archive = folder / FOLDER_100 / name, folder / f"{FOLDER_100}.tar.gz"
-    if path.exists():
+    path = folder / name if (folder / name).is_file() else path
+    if path.is_file():
         content = path.read_bytes()
-    elif archive.exists():
+    elif archive.is_file():
         path, content = archive, _member(archive, f"{FOLDER_100}/{name}")
     else:
         raise FileNotFoundError(f"{path} is missing; get {ADDRESS_100} and put it, or what is in it, into {folder}")

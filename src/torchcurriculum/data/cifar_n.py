@@ -48,7 +48,7 @@ def load_cifar_n(path: str | Path) -> dict[str, np.ndarray]:
         Wei et al., Learning with Noisy Labels Revisited, ICLR 2022.
     """
     path = Path(path)
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; get it from {ADDRESS}")
     content = _read(path)
     try:

@@ -86,7 +86,11 @@ def _saved(folder: Path) -> Mapping[str, Any]:
         from datasets import load_from_disk
     except ImportError as error:
         raise ImportError(f"{folder} was saved by `datasets`: pip install 'torchcurriculum[text]'") from error
-    held: Mapping[str, Any] = load_from_disk(str(folder))
+    try:
+        held: Mapping[str, Any] = load_from_disk(str(folder))
+    except Exception as error:  # what damage raises inside `datasets` is of every kind
+        words = f"{type(error).__name__}: {error}"
+        raise ValueError(f"what `datasets` saved in {folder} is damaged ({words}); get RTE from {ADDRESS}") from error
     return held
 
 

@@ -20,6 +20,7 @@ from .split import split
 __all__ = ["ImageFiles", "load_image_folder"]
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+FEWEST = 10  # images that can be split 8:1:1
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 Files = tuple[list[Path], Tensor]
 
@@ -120,12 +121,17 @@ def load_image_folder(folder: str | Path, seed: int = 0) -> tuple[dict[str, File
         raise FileNotFoundError(f"there is no folder {folder}; it should hold one folder of images for each class")
     if not (folder / "train").is_dir():
         classes = _classes(folder)
-        paths, y = _files(folder, classes)
+        paths, y = _files(folder, classes, whole=True)
+        if len(y) < FEWEST:
+            raise ValueError(f"{folder} holds {len(y)} images; to be split 8:1:1 there must be {FEWEST} at least")
         return {part: _rows(paths, y, rows) for part, rows in split(len(y), seed, 0.1, 0.1).items()}, classes
     classes = _classes(folder / "train")
-    parts = {"train": _files(folder / "train", classes)}
+    parts = {"train": _files(folder / "train", classes, whole=True)}
     valid = next((folder / name for name in ("valid", "val") if (folder / name).is_dir()), None)
     if valid is None:
+        if len(parts["train"][1]) < FEWEST:
+            words = f"there must be {FEWEST} at least, or a folder {folder / 'valid'}"
+            raise ValueError(f"{folder / 'train'} holds {len(parts['train'][1])} images; {words}")
         rows = split(len(parts["train"][1]), seed)
         paths, y = parts["train"]
         parts = {"train": _rows(paths, y, rows["train"]), "valid": _rows(paths, y, rows["valid"])}
@@ -140,14 +146,19 @@ def _rows(paths: list[Path], y: Tensor, rows: Tensor) -> Files:
 
 
 def _classes(folder: Path) -> list[str]:
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    classes = sorted(_folders(folder))
     if len(classes) < 2:
         raise ValueError(f"{folder} holds {len(classes)} folders; there should be one for each class, at least two")
     return classes
 
 
-def _files(folder: Path, classes: list[str]) -> Files:
-    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(classes))
+def _folders(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+
+
+def _files(folder: Path, classes: list[str], whole: bool = False) -> Files:
+    """The images of all classes; if they must be ``whole``, each class has some."""
+    unknown = sorted(_folders(folder) - set(classes))
     if unknown:
         raise ValueError(f"{folder} has the class {unknown[0]!r}, which the training part has not")
     paths, labels = [], []
@@ -155,6 +166,9 @@ def _files(folder: Path, classes: list[str]) -> Files:
         inside = folder / name
         found = sorted(inside.rglob("*")) if inside.is_dir() else []
         found = [path for path in found if path.suffix.lower() in SUFFIXES]
+        if whole and not found:
+            words = f"each folder in {folder} is a class (results can go elsewhere, by --out)"
+            raise ValueError(f"{inside} holds no images ({', '.join(SUFFIXES)}); {words}")
         paths += found
         labels += [label] * len(found)
     if not paths:

@@ -56,10 +56,17 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
         if len(row) != len(head):
             raise ValueError(f"{path} is damaged: row {number + 1} has {len(row)} columns, not {len(head)}")
         names.append(row[place].strip())
+        if not names[-1]:
+            raise ValueError(
+                f"{path} cannot be learnt from: row {number + 1} has no class in the column {head[place]!r}"
+            )
         values[number] = [_number(path, number + 1, head[c], cell) for c, cell in enumerate(row) if c != place]
     classes = sorted(set(names))
     if len(rows) < 10 or len(classes) < 2:
         raise ValueError(f"{path} has {len(rows)} rows and {len(classes)} classes; there must be 10 and 2 at least")
+    if len(classes) > len(rows) / 2:
+        words = f"the column {head[place]!r} has {len(classes)} different values in {len(rows)} rows"
+        raise ValueError(f"{path} cannot be learnt from: {words}, so it is no class; call that of the classes 'label'")
     numbered = {name: number for number, name in enumerate(classes)}
     y = torch.tensor([numbered[name] for name in names])
     return _parts(torch.from_numpy(values), y, seed), classes

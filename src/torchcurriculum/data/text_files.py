@@ -24,7 +24,7 @@ def read_bytes(path: Path, address: str) -> bytes:
 def read_lines(path: Path, address: str) -> list[str]:
     """The lines of a text file in UTF-8, without their ends; at least one."""
     try:
-        text = read_bytes(path, address).decode("utf-8")
+        text = read_bytes(path, address).decode("utf-8-sig")  # spreadsheets begin with a byte-order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is damaged: it is no text in UTF-8 ({error.reason} at byte {error.start})") from None
     lines = text.replace("\r\n", "\n").split("\n")

@@ -68,6 +68,6 @@ def _read(folder: Path, name: str, images: Path, classes: int) -> Files:
             labels.append(int(match[2]))
     if not paths:
         raise ValueError(f"{path} is damaged: it holds no image of the first {classes} classes")
-    if not paths[0].exists():
+    if not paths[0].is_file():
         raise FileNotFoundError(f"{paths[0]}, the first image of {path}, is missing; get the images from {ADDRESS}")
     return paths, torch.tensor(labels)

@@ -131,7 +131,7 @@ def _part(path: Path, names: list[str]) -> WeakTexts:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; get the data set from {ADDRESS}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..record import Record
 from ..report.table import FURTHER, METRICS, Summary, best_epoch, summarise
 from .published import SOURCES, Figure, published
+from .recipe import settings
 
 __all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of", "unfinished"]
 
 Runs = Mapping[str, Sequence[Record]]
 MOMENTS = {"best": "at the best-validation epoch", "last": "at the last epoch"}
+SPLIT = ", "  # between a recipe's name and the settings that tell its tables apart
 GAP = "- vanilla [95 %]"
 ONE_SET = "The validation set selects the epoch and reports, as the protocol forces: there are no test labels."
 
 
 def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
-    """Records by recipe and method, in the order of their seeds, vanilla first."""
-    found: dict[str, dict[str, list[Record]]] = {}
+    """Records by recipe and method, in the order of their seeds, vanilla first.
+
+    Runs of one recipe with other settings, or on other data, are in a table of their own, called by what differs. Two
+    runs of one method and seed are refused: together they would look like two seeds.
+    """
     ordered = sorted(records, key=lambda record: (record.meta.get("method") != "vanilla", _seed(record)))
+    groups: dict[str, dict[str, list[Record]]] = {}
     for record in ordered:
-        recipe = found.setdefault(str(_recipe(record).get("name", "")), {})
-        recipe.setdefault(str(record.meta.get("method", "?")), []).append(record)
-    return found
+        methods = groups.setdefault(json.dumps(_settings(record), sort_keys=True), {})
+        same = methods.setdefault(str(record.meta.get("method", "?")), [])
+        twin = next((one for one in same if one.meta.get("seed") == record.meta.get("seed")), None)
+        if twin is not None:
+            words = f"are both of {record.meta.get('method', '?')}, seed {record.meta.get('seed')}"
+            raise ValueError(
+                f"{twin.source} and {record.source} {words}, with the same settings; leave one of them out"
+            )
+        same.append(record)
+    return dict(zip(_titles([json.loads(key) for key in groups]), groups.values(), strict=True))
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """What must be the same for two runs to be compared."""
+    return {**settings(_recipe(record)), "digest": record.meta.get("data")}
+
+
+def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The recipes' names; where one is there more than once, with the settings in which they differ."""
+    titles = []
+    for mine in found:
+        name = str(mine.get("name", ""))
+        alike = [other for other in found if str(other.get("name", "")) == name]
+        differ = [key for key in mine if any(other.get(key) != mine[key] for other in alike)]
+        titles.append(SPLIT.join([name, *(f"{key} {mine[key]!s:.40}" for key in differ)]))
+    return titles
 
 
 def _recipe(record: Record) -> dict[str, Any]:
@@ -39,7 +69,8 @@ def _seed(record: Record) -> int:
 
 def unfinished(records: Sequence[Record]) -> int:
     """How many records hold fewer epochs than their recipe says."""
-    return sum(len(record.epochs) < _recipe(record).get("epochs", 0) for record in records)
+    asked = [_recipe(record).get("epochs") for record in records]
+    return sum(len(record.epochs) < n for record, n in zip(records, asked, strict=True) if isinstance(n, int))
 
 
 def table_of(runs: Runs) -> list[Summary]:
@@ -92,7 +123,11 @@ def _beside(recipe: str, rows: Sequence[Summary]) -> list[tuple[str, Summary, di
     found = []
     for method, mine in _by_method(rows, "best"):
         for metric, row in mine.items():
-            theirs = {figure.source: figure for figure in published(recipe, method) if figure.metric == metric}
+            theirs = {
+                figure.source: figure
+                for figure in published(recipe.partition(SPLIT)[0], method)
+                if figure.metric == metric
+            }
             if theirs:
                 found.append((method, row, theirs))
     return found

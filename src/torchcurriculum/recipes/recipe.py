@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from ..thresholds import Noise
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "settings"]
+
+WORDS = ("methods", "seeds", "summary", "options")  # which runs to make, and what to call them
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,20 @@ class Recipe:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Recipe:
-        """A copy with some fields replaced."""
+        """A copy with some fields replaced; its summary speaks of the epochs that it has."""
+        if "epochs" in changes and "summary" not in changes:
+            changes["summary"] = self.summary.replace(f"{self.epochs} epochs", f"{changes['epochs']} epochs")
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def settings(held: Mapping[str, Any]) -> dict[str, Any]:
+    """What a recipe in JSON says that decides the result of a run, whatever its method; also one of an earlier version.
+
+    Methods and seeds say which runs to make, and options belong to methods.
+    """
+    known = {one.name: held.get(one.name, one.default) for one in fields(Recipe)}
+    return {key: value for key, value in {**known, **held}.items() if key not in WORDS and value is not MISSING}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -18,7 +17,8 @@ from ..report.samples import class_names, one_line
 from ..report.table import Summary
 from .compare import format_published, format_table, table_of
 from .progress import Progress
-from .recipe import Recipe
+from .recipe import Recipe, settings
+from .sources import digest
 from .together import train_together
 from .trainer import SAVE_SECONDS, environment, finished, needs_vanilla, train, write_json
 
@@ -42,7 +42,7 @@ def run(
 
     Args:
         recipe: What to run.
-        out: The folder; one that holds another recipe, or this one with other settings, is refused.
+        out: The folder; one that holds another recipe, or this one with other settings or data, is refused.
         data: Folder of the data set, for recipes that need one.
         echo: Where the words go.
         save_seconds: How old the saved state of a run may get.
@@ -53,7 +53,12 @@ def run(
     """
     if jobs < 1:
         raise ValueError(f"--jobs (jobs=) must be at least 1, got {jobs}")
-    new = _claim(recipe, out)
+    if not save_seconds >= 0:
+        raise ValueError(f"--save-seconds (save_seconds=) must be at least 0, got {save_seconds}")
+    recipe = recipe.with_(methods=tuple(dict.fromkeys(recipe.methods)), seeds=tuple(dict.fromkeys(recipe.seeds)))
+    if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
+        raise ValueError(f"a threshold that the vanilla run estimates needs 2 epochs at least, got {recipe.epochs}")
+    new = _claim(recipe, out, digest(recipe, data))
     try:
         runs = _train_all(recipe, out, data, echo, save_seconds, jobs)
     except (ValueError, OSError, ImportError):
@@ -62,11 +67,12 @@ def run(
         raise
     rows = table_of(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
+    write_json(out / "summary.json", _summary(recipe, rows, found))
+    report = _report(recipe, runs, out)
     echo("\n" + format_table(rows))
     echo(format_published(recipe.name, rows))
     echo(format_audits(found, class_names(next(iter(runs.values()))[0])))
-    write_json(out / "summary.json", _summary(recipe, rows, found))
-    _report(recipe, runs, out, echo)
+    echo(f"\n{report}")
     return runs
 
 
@@ -79,6 +85,7 @@ def _train_all(
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
     todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
+    todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
     for name, seed in pairs:
         if (name, seed) not in todo:
             echo(f"{name:<10} seed {seed}  is finished and not trained again")
@@ -133,31 +140,33 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
     return next((name for name in ("rapw", "vanilla") if name in found), next(iter(found)))
 
 
-def _claim(recipe: Recipe, out: Path) -> bool:
-    """Writes the recipe into the folder; whether it was not there before."""
+def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
+    """Writes the recipe and what tells its data into the folder; whether it was not there before."""
     path = out / "recipe.json"
     known = path.exists()
     if known:
-        _refuse_other(recipe, path)
-    elif out.exists() and any(not held.name.endswith(".part") for held in out.iterdir()):
+        _refuse_other(recipe, path, told)
+    elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, recipe.as_dict())
+    write_json(path, {**recipe.as_dict(), "digest": told})
     return not known
 
 
-def _refuse_other(recipe: Recipe, path: Path) -> None:
+def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> None:
     """Methods and seeds may differ: they say which runs to make. What decides a run's result must not."""
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
     out, name = path.parent, held.get("name")
     if name != recipe.name:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
-    held = {**{field.name: field.default for field in dataclasses.fields(Recipe)}, **held}  # of an earlier version
-    fields = [key for key in wanted if key not in ("methods", "seeds", "summary") and held.get(key) != wanted[key]]
+    if None not in (told, held.get("digest")) and held["digest"] != told:
+        raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+    held = {"options": {}, **held, **settings(held)}  # of an earlier version
+    fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
@@ -169,11 +178,10 @@ def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequen
     return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
 
 
-def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path, echo: Echo) -> None:
+def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path) -> str:
     try:
         from ..report import write_report
 
-        path = write_report(runs, out / "report.html", title=recipe.summary)
-        echo(f"\nThe report, with curves and pictures: {path}")
+        return f"The report, with curves and pictures: {write_report(runs, out / 'report.html', title=recipe.summary)}"
     except ImportError as error:
-        echo(f"\nNo report: {error}")
+        return f"No report: {error}"

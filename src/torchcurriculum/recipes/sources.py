@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..data import Images, flip_labels, load_cifar10, load_cifar100, load_cifar_
 from ..data.arrays import Arrays, Rows
 from ..data.cifar import CLASSES, MEAN_100, STD_100
 from ..data.glue import LABELS, Tokens, load_rte
-from ..data.images import ImageFiles, load_image_folder
+from ..data.images import SUFFIXES, ImageFiles, load_image_folder
 from ..data.table import load_csv
 from ..data.tudataset import load_tudataset
 from ..data.webvision import load_webvision
@@ -25,9 +26,10 @@ from . import digits
 from .own import perceptron
 from .recipe import Recipe
 
-__all__ = ["Problem", "load_data", "make_model", "make_optimizer", "make_schedule"]
+__all__ = ["Problem", "digest", "load_data", "make_model", "make_optimizer", "make_schedule", "require_data"]
 
 Sets = dict[str, Rows]
+OWN = ("csv", "image-folder")  # data of which every user has another
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,39 @@ Loader = Callable[[Recipe, Path, int], Problem]
 def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
     """The parts of the data, with the recipe's synthetic noise in the training labels."""
     load = LOADERS[recipe.data]
-    if folder is None and recipe.data != "digits":
-        raise ValueError(f"the recipe {recipe.name!r} needs --data DIR, the folder where {recipe.data} lies")
+    require_data(recipe, folder)
     problem = load(recipe, folder or Path(), seed)
     if not recipe.noise_rate or recipe.noise != "synthetic":
         return problem
     train = problem.sets["train"]
     noisy = flip_labels(train.y, recipe.noise_rate, problem.classes, seed)
     return replace(problem, sets={**problem.sets, "train": train.with_labels(noisy)}, clean=train.y)
+
+
+def require_data(recipe: Recipe, folder: Path | None) -> None:
+    """Refuses to begin without what a recipe learns from."""
+    if folder is None and recipe.data != "digits":
+        what = "FILE, the table" if recipe.data == "csv" else f"DIR, the folder where {recipe.data} lies"
+        raise ValueError(f"the recipe {recipe.name!r} needs --data {what}")
+
+
+def digest(recipe: Recipe, data: Path | None) -> str | None:
+    """Tells data of the user's own apart: of a table its content, of image files their names and sizes.
+
+    None for the official sets, of which there is one each, and for what is not there.
+    """
+    found = hashlib.sha256()
+    if data is None or recipe.data not in OWN:
+        return None
+    if data.is_file():
+        found.update(data.read_bytes())
+    elif data.is_dir():
+        for path in sorted(data.rglob("*")):
+            if path.suffix.lower() in SUFFIXES and path.is_file():
+                found.update(f"{path.relative_to(data)} {path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+    else:
+        return None
+    return found.hexdigest()
 
 
 def _clean(sets: Sets, classes: int, labels: Sequence[str] | None = None) -> Problem:
@@ -100,6 +127,10 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
 
 def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
     graphs = load_tudataset(folder, "NCI1")
+    if len(found := graphs.y.unique()) != 2:
+        raise ValueError(
+            f"NCI1_graph_labels.txt in {folder} is damaged: NCI1 has 2 classes, and there are {len(found)}"
+        )
     return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
 
 

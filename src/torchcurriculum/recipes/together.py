@@ -9,7 +9,7 @@ import queue
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = ["train_together"]
 
 PATIENCE = 0.2  # seconds between looks at signals and at processes that died
 LEAVE = 120.0  # seconds that a process may take to save its state
+CAN_HOLD = hasattr(signal, "pthread_sigmask")  # not on Windows
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # whose words are enough
 
 Place = Callable[[str, int], Path]
@@ -59,23 +60,35 @@ def train_together(
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     tasks: Any = context.Queue()
     news: Any = context.Queue()
+    threads = max(1, torch.get_num_threads() // jobs)  # as many when few are left: sums depend on it
     jobs = min(jobs, len(todo))
     for name, seed in todo:
         tasks.put((name, seed, place(name, seed)))
     for _ in range(jobs):
         tasks.put(None)
-    threads = max(1, torch.get_num_threads() // jobs)
     arguments = (tasks, news, recipe, data, save_seconds, os.getpid(), threads)
     crew = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(jobs)]
     started: list[Any] = []
     try:
-        for process in crew:
-            process.start()
-            started.append(process)
+        with _held_back():
+            for process in crew:
+                process.start()
+                started.append(process)
         _follow(started, news, watch, stop, len(todo))
     finally:
         _end(started, news)
         tasks.cancel_join_thread()  # what nobody will take any more
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Ctrl-C, which a terminal sends to all processes, waits for those that start now until they can obey it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if CAN_HOLD else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, total: int) -> None:
@@ -103,6 +116,11 @@ def _follow(crew: Sequence[Any], news: Any, watch: Watch, stop: GracefulStop, to
             raise ValueError(what[0])
         done += kind == "done"
         ended += kind == "ended"
+    if done < total:
+        words = (
+            f"a process was told to stop with {done} of {total} runs done; the others go on from their last saved state"
+        )
+        raise Interrupted(words, 128 + signal.SIGTERM)
 
 
 def _end(crew: Sequence[Any], news: Any) -> None:
@@ -126,6 +144,8 @@ def _work(
     """What a process does: one run after another, until there are none or it is told to stop."""
     torch.set_num_threads(threads)
     with GracefulStop() as stop:
+        if CAN_HOLD:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
         def tell(name: str, seed: int, row: dict[str, Any]) -> None:
             news.put(("epoch", name, seed, row))

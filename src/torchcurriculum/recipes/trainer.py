@@ -30,14 +30,14 @@ from ..data.images import ImageFiles
 from ..graphs import GraphedStep
 from ..predictions import Predictions
 from ..previews import Previews
-from ..record import Record, RecordError
+from ..record import Record, RecordError, naming
 from ..report.samples import telling_rows
 from ..report.table import best_epoch
 from ..thresholds import ParameterDissimilarity, error_threshold
 from . import digits
 from .alone import alone
 from .recipe import Recipe
-from .sources import load_data, make_model, make_optimizer, make_schedule
+from .sources import digest, load_data, make_model, make_optimizer, make_schedule
 
 __all__ = ["Interrupted", "environment", "evaluate", "finished", "needs_vanilla", "train"]
 
@@ -106,6 +106,8 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices), ExitStack() as held:
         run = _Run(recipe, name, seed, folder, data, held)
+        if run.done is not None:
+            return run.done
         run.save_seconds = save_seconds
         run.resume()
         while len(run.record.epochs) < recipe.epochs:
@@ -126,11 +128,12 @@ class _Run:
         self.train_set = self.sets["train"]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights"))
-            self.model = make_model(recipe, problem).to(device)
+            self.model = _fitting(recipe.model, make_model, recipe, problem).to(device)
+        _fitting(recipe.model, _first_outputs, self.model, self.train_set)
         if device.type == "cuda":
             # The same shapes come again in every step; but with depthwise convolutions the trials take minutes.
             torch.backends.cudnn.benchmark = not any(getattr(part, "groups", 1) > 1 for part in self.model.modules())
-            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model = self.model.to(memory_format=torch.channels_last)
         half = recipe.precision == "bfloat16"
         if half:
             kernels.narrow_(self.model)
@@ -139,10 +142,15 @@ class _Run:
         given = knobs.get("threshold")
         self.threshold = given if isinstance(given, float) else _paper_threshold(recipe)
         meta = {"method": name, "seed": seed, "q": getattr(getattr(method, "method", method), "q", None)}
+        if (told := digest(recipe, data)) is not None:
+            meta["data"] = told
         if problem.labels is not None:
             meta["classes"] = list(problem.labels)
         self.states = folder / "states"
         held.enter_context(alone(folder))
+        self.done = finished(recipe, folder)  # by another process, until now
+        if self.done is not None:
+            return
         self.record = _open_record(len(self.train_set), {**meta, "recipe": recipe.as_dict()}, folder, self.states)
         self.record.set_array("labels", problem.sets["train"].y.numpy())
         if problem.clean is not None:
@@ -226,6 +234,7 @@ class _Run:
         raise Interrupted(f"stopped {where}; {saved}", stop.status)
 
     def finish(self) -> Record:
+        self.record.flush()
         for name, values in (self.predictions.arrays() if self.predictions else {}).items():
             self.record.set_array(name, values)
         self._keep_previews()
@@ -280,22 +289,30 @@ def evaluate(model: nn.Module, data: Rows, threshold: float = math.log(2)) -> li
 
 def environment() -> dict[str, Any]:
     """Versions, hardware and commit: what a reader needs to judge a figure."""
-    try:
-        here = Path(__file__).parent
-        asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
-        commit = asked.stdout.strip() if asked.returncode == 0 else None
-    except (OSError, subprocess.SubprocessError):
-        commit = None
+    ours = _git("ls-files", "--error-unmatch", Path(__file__).name)  # not of a repository that only holds us
+    commit = _git("rev-parse", "HEAD") if ours else None
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     return {**versions, "machine": platform.machine(), "accelerator": accelerator, "commit": commit}
 
 
+def _git(*words: str) -> str | None:
+    """What git says here, None where there is none or it has nothing to say."""
+    try:
+        asked = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
+
+
 def write_json(path: Path, value: Any) -> None:
     """JSON for people: indented, and null for what is not a number."""
-    temporary = path.with_name(f"{path.name}.part")
-    temporary.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with naming(path):
+        temporary.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
 
 
 def _without_nan(value: Any) -> Any:
@@ -340,12 +357,29 @@ def _asks_for_pd(recipe: Recipe) -> bool:
 def _estimated(folder: Path, name: str) -> float:
     """The PD estimate of the vanilla run in ``folder``."""
     try:
-        return float(Record.load(folder).meta[PD])
+        meta = Record.load(folder).meta
+        if meta.get("finished") and PD not in meta:
+            raise ValueError(f"{name} needs an estimate of the vanilla run in {folder}, which is too short for one")
+        return float(meta[PD])
     except (RecordError, KeyError):
         words = (
             f"{name} takes its threshold from the vanilla run with the same seed, and {folder} holds no finished one"
         )
         raise ValueError(f"{words}; run --method vanilla into the same folder first") from None
+
+
+def _fitting(network: str, do: Callable[..., Any], *arguments: Any) -> Any:
+    """What a network of this name does with data; if it cannot, a sentence and no traceback."""
+    try:
+        return do(*arguments)
+    except (RuntimeError, AttributeError, IndexError) as error:
+        raise ValueError(f"the network {network!r} cannot take these data: {error}") from error
+
+
+def _first_outputs(model: nn.Module, data: Rows) -> Tensor:
+    with evaluating(model), torch.no_grad():
+        out: Tensor = model(data.batch(torch.arange(min(2, len(data))))[0])
+    return out
 
 
 def _seed_generator(device: torch.device, seed: int) -> None:

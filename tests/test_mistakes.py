@@ -1,0 +1,228 @@
+"""What people do wrong with `curriculum run` and `compare`: a sentence, and no result that is not theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torchcurriculum import Record
+from torchcurriculum.cli import main
+from torchcurriculum.data.images import load_image_folder
+from torchcurriculum.data.table import load_csv
+from torchcurriculum.recipes import RECIPES
+from torchcurriculum.recipes.trainer import environment, train
+
+
+def table(path: Path, seed: int = 0, rows: int = 60) -> Path:
+    draw = np.random.default_rng(seed)
+    lines = [f"{a:.3f},{b:.3f},{'yes' if a > 0 else 'no'}" for a, b in draw.normal(size=(rows, 2))]
+    path.write_text("\n".join(["a,b,label", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return table(tmp_path / "a.csv")
+
+
+def command(data: Path, out: Path, *more: str, method: str = "vanilla", epochs: int = 2, seed: int = 0) -> list[str]:
+    fixed = ["--epochs", str(epochs), "--seeds", str(seed), "--method", method]
+    return ["run", "csv", "--data", str(data), "--out", str(out), *fixed, *more]
+
+
+def epochs_of(out: Path, method: str = "vanilla") -> int:
+    return len(Record.load(out / method / "seed-0").epochs)
+
+
+def test_other_data_in_the_same_folder_are_refused(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, other = tmp_path / "out", table(tmp_path / "b.csv", seed=1)
+    assert main(command(data, out)) == 0
+    assert main(command(other, out)) == 2
+    assert f"{out} holds runs of 'csv' on other data; choose another folder" in capsys.readouterr().err
+    assert main(command(shutil.copy(data, tmp_path / "same.csv"), out, method="rapw")) == 0, "the same in another place"
+    assert main(command(other, tmp_path / "other")) == 0
+    capsys.readouterr()
+    assert main(["compare", str(out), str(tmp_path / "other")]) == 0
+    assert capsys.readouterr().out.count("csv, digest ") == 2, "two tables, not two seeds"
+
+
+def test_a_run_is_counted_once(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main([*command(data, out, "--method", "vanilla"), "--seeds", "0", "0", "1"]) == 0
+    table = json.loads((out / "summary.json").read_text())["table"]
+    assert {row["n"] for row in table} == {2}
+    capsys.readouterr()
+    assert main(["compare", str(out), str(out / "vanilla"), "--json", str(tmp_path / "t.json")]) == 0
+    assert "2 seeds" in capsys.readouterr().out
+    shutil.copytree(out / "vanilla" / "seed-0", out / "vanilla" / "seed-0-backup")
+    assert main(["compare", str(out)]) == 2
+    assert "are both of vanilla, seed 0, with the same settings; leave one of them out" in capsys.readouterr().err
+
+
+def test_runs_with_other_settings_have_tables_of_their_own(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(data, tmp_path / "short", epochs=1)) == 0
+    assert main(command(data, tmp_path / "long", epochs=3)) == 0
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "short"), str(tmp_path / "long"), "--md", str(tmp_path / "t.md")]) == 0
+    assert "2 seeds" not in capsys.readouterr().out
+    words = (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "## csv, epochs 1\n" in words
+    assert "## csv, epochs 3\n" in words
+
+
+def test_a_run_that_another_process_has_finished_is_not_trained_again(data: Path, tmp_path: Path) -> None:
+    recipe = RECIPES["csv"]().with_(epochs=3)
+    first = train(recipe, "vanilla", 0, tmp_path / "run", lambda *_: None, data)
+    told: list[int] = []
+    again = train(recipe, "vanilla", 0, tmp_path / "run", lambda *_: told.append(1), data)
+    assert told == []
+    assert again.epochs == first.epochs
+
+
+def test_a_run_is_not_finished_before_all_of_it_is_written(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, before = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
+    long = command(data, out, "--save-seconds", "0", epochs=40)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 * 1024, before[1]))
+    try:
+        with pytest.warns(UserWarning, match="could not be"):
+            assert main(long) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"File too large: '{out / 'vanilla' / 'seed-0'}" in capsys.readouterr().err
+    assert "finished" not in Record.load(out / "vanilla" / "seed-0").meta
+    assert main(long) == 0
+    assert epochs_of(out) == 40
+
+
+def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [*command(data, out, "--jobs", "2", epochs=100_000), "--seeds", "0", "1"]
+    started = subprocess.Popen([sys.executable, "-m", "torchcurriculum.cli", *words], stderr=subprocess.PIPE, text=True)
+    while not all((out / "vanilla" / f"seed-{seed}" / "epochs.jsonl").exists() for seed in (0, 1)):
+        assert started.poll() is None
+        time.sleep(0.1)
+    children = map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
+    for child in [one for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]:
+        os.kill(child, signal.SIGTERM)
+    _, errors = started.communicate(timeout=120)
+    assert started.returncode == 143, errors
+    assert "a process was told to stop with 0 of 2 runs done" in errors
+    assert not (out / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--model", "gcn"], "the network 'gcn' cannot take these data"),
+        (["--model", "simple-cnn"], "the network 'simple-cnn' cannot take these data"),
+        (["--model", ""], "there is no network called ''"),
+        (["--weights", ""], "is missing; --weights takes"),
+        (["--save-seconds", "nan"], "must be at least 0, got nan"),
+        (["--save-seconds", "-1"], "must be at least 0, got -1"),
+    ],
+)
+def test_options_that_cannot_be(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], words: str
+) -> None:
+    assert main(command(data, tmp_path / "out", *more)) == 2
+    assert words in capsys.readouterr().err
+    assert main(command(data, tmp_path / "out")) == 0, "a mistake does not keep the folder"
+
+
+def test_a_fixed_recipe_says_what_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in (["--seeds", "0", "1"], ["--jobs", "2"], ["--data", "x"]):
+        assert main(["run", "separable", "--out", str(tmp_path / "out"), *more]) == 2
+        assert "takes --seeds (one) and --out only" in capsys.readouterr().err
+
+
+def test_a_table_asks_for_all_of_its_data_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "m-apw-readings", "--out", str(tmp_path / "out")]) == 2
+    assert "the recipe 'cifar10n-readings' needs --data DIR" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main(["run", "csv", "--out", str(tmp_path / "out")]) == 2
+    assert "needs --data FILE" in capsys.readouterr().err
+
+
+def test_a_terminal_without_daggers_and_a_reader_that_leaves(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "torchcurriculum.cli"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*words, *command(data, out)], env=ascii_only, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "E-Prop?" in done.stdout
+    assert (out / "report.html").exists()
+    listed = subprocess.Popen([*words, "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert listed.stdout is not None
+    assert listed.stderr is not None
+    listed.stdout.close()
+    assert listed.stderr.read() == b""
+    assert listed.wait(timeout=60) == 141
+    listed.stderr.close()
+
+
+def test_tables_of_spreadsheets(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv")
+    plain = load_csv(path)
+    text = path.read_text()
+    path.write_text("label,a,b\n" + "".join(f"{n % 2},{n},{n}\n" for n in range(20)), encoding="utf-8-sig")
+    assert load_csv(path)[1] == ["0", "1"], "the mark at a file's beginning is no part of a name"
+    path.write_text(text.replace("yes", "", 1))
+    with pytest.raises(ValueError, match=r"row \d+ has no class in the column 'label'"):
+        load_csv(path)
+    path.write_text("a,b\n" + "".join(f"{n},{n / 7}\n" for n in range(20)))
+    with pytest.raises(ValueError, match="the column 'b' has 20 different values in 20 rows, so it is no class"):
+        load_csv(path)
+    path.write_text(text)
+    assert load_csv(path)[1] == plain[1]
+
+
+def test_folders_that_are_no_classes(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+
+    def images(folder: str, count: int) -> None:
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(count):
+            image.new("RGB", (4, 4)).save(tmp_path / folder / f"{number}.png")
+
+    images("cat", 4)
+    images("dog", 4)
+    with pytest.raises(ValueError, match="holds 8 images; to be split 8:1:1 there must be 10 at least"):
+        load_image_folder(tmp_path)
+    shutil.rmtree(tmp_path / "dog")
+    images("dog", 8)
+    (tmp_path / ".cache").mkdir()
+    assert load_image_folder(tmp_path)[1] == ["cat", "dog"]
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match=r"runs holds no images .* each folder in .* is a class"):
+        load_image_folder(tmp_path)
+
+
+def test_the_commit_is_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from torchcurriculum.recipes import trainer
+
+    inside = tmp_path / "site" / "trainer.py"
+    inside.parent.mkdir()
+    inside.touch()
+    (tmp_path / "theirs.txt").touch()
+    for words in (["init", "-q"], ["add", "theirs.txt"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *who, "commit", "-q", "-m", "theirs"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(trainer, "__file__", str(inside))
+    assert environment()["commit"] is None

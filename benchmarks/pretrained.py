@@ -87,12 +87,15 @@ def main() -> None:
     if options.convert:
         convert(options.convert, options.weights)
         return
+    if options.rows and options.jobs > 1:
+        parser.error("--rows is for one run at a time: without --jobs")
     if options.rows:
         fewer(options.rows)
     changes = {"seeds": tuple(options.seeds), "batch_size": options.batch, "precision": options.precision}
     changes |= {"compile": options.compile, **({"methods": tuple(options.method)} if options.method else {})}
     weights = str(options.weights) if options.weights else None
     held = recipe(weights, options.size, options.epochs, **changes)
+    held = held.with_(name=f"{held.name}-{options.rows}") if options.rows else held
     runner.run(held, options.out, options.data, save_seconds=60, jobs=options.jobs)
 
 

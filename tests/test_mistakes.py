@@ -51,11 +51,16 @@ def test_other_data_in_the_same_folder_are_refused(
     assert main(command(data, out)) == 0
     assert main(command(other, out)) == 2
     assert f"{out} holds runs of 'csv' on other data; choose another folder" in capsys.readouterr().err
+    assert main(command(tmp_path / "nowhere.csv", out, method="rapw")) == 2
+    assert main(command(other, out, method="rapw")) == 2, "a mistake does not make it forget"
     assert main(command(shutil.copy(data, tmp_path / "same.csv"), out, method="rapw")) == 0, "the same in another place"
     assert main(command(other, tmp_path / "other")) == 0
     capsys.readouterr()
     assert main(["compare", str(out), str(tmp_path / "other")]) == 0
     assert capsys.readouterr().out.count("csv, digest ") == 2, "two tables, not two seeds"
+    page = tmp_path / "page.html"
+    assert main(["report", str(out), str(tmp_path / "other"), "--out", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").count("vanilla (csv, digest ") >= 2
 
 
 def test_a_run_is_counted_once(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +89,20 @@ def test_runs_with_other_settings_have_tables_of_their_own(
     assert "## csv, epochs 3\n" in words
 
 
+def test_options_of_a_method_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, q in enumerate((2, 50)):
+        recipe = {"name": "mine", "options": {"apw-e": {"q": q}, "other": seed}}
+        record = Record(3, {"method": "apw-e", "seed": seed, "recipe": recipe}, tmp_path / "own" / str(q))
+        record.append({"epoch": 1, "valid_acc": 0.5, "test_acc": 0.5})
+    assert main(["compare", str(tmp_path / "own")]) == 2
+    assert "are both of apw-e, with options {'q': 2} and {'q': 50}" in capsys.readouterr().err
+    for name, rate in (("one", 1), ("two", 1.0)):
+        record = Record(3, {"recipe": {"name": "mine", "lr": rate}}, tmp_path / "plain" / name)
+        record.append({"epoch": 1, "valid_acc": 0.5, "test_acc": 0.5})
+    assert main(["compare", str(tmp_path / "plain")]) == 0, "records without a seed may be of different ones"
+    assert "2 seeds" in capsys.readouterr().out
+
+
 def test_a_run_that_another_process_has_finished_is_not_trained_again(data: Path, tmp_path: Path) -> None:
     recipe = RECIPES["csv"]().with_(epochs=3)
     first = train(recipe, "vanilla", 0, tmp_path / "run", lambda *_: None, data)
@@ -110,17 +129,21 @@ def test_a_run_is_not_finished_before_all_of_it_is_written(
     assert epochs_of(out) == 40
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the processes")
 def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [*command(data, out, "--jobs", "2", epochs=100_000), "--seeds", "0", "1"]
     started = subprocess.Popen([sys.executable, "-m", "torchcurriculum.cli", *words], stderr=subprocess.PIPE, text=True)
-    while not all((out / "vanilla" / f"seed-{seed}" / "epochs.jsonl").exists() for seed in (0, 1)):
-        assert started.poll() is None
-        time.sleep(0.1)
-    children = map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
-    for child in [one for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]:
-        os.kill(child, signal.SIGTERM)
-    _, errors = started.communicate(timeout=120)
+    try:
+        while not all((out / "vanilla" / f"seed-{seed}" / "epochs.jsonl").exists() for seed in (0, 1)):
+            assert started.poll() is None
+            time.sleep(0.1)
+        children = map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
+        for child in [one for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]:
+            os.kill(child, signal.SIGTERM)
+        _, errors = started.communicate(timeout=120)
+    finally:
+        started.kill()
     assert started.returncode == 143, errors
     assert "a process was told to stop with 0 of 2 runs done" in errors
     assert not (out / "summary.json").exists()
@@ -226,3 +249,5 @@ def test_the_commit_is_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     subprocess.run(["git", *who, "commit", "-q", "-m", "theirs"], cwd=tmp_path, check=True)
     monkeypatch.setattr(trainer, "__file__", str(inside))
     assert environment()["commit"] is None
+    subprocess.run(["git", "add", "site"], cwd=tmp_path, check=True)
+    assert len(environment()["commit"]) == 40

@@ -138,6 +138,11 @@ def test_estimated_thresholds_need_the_vanilla_run(tmp_path: Path, capsys: pytes
     asked = ["run", "nci1", "--seeds", "0", "--epochs", "2", "--data", tmp_path / "data", "--out", tmp_path / "runs"]
     assert run(*asked, "--method", "apw-e@pd") == 2
     assert "takes its threshold from the vanilla run with the same seed" in capsys.readouterr().err
+    assert run(*asked, "--method", "apw-e@pd", "--method", "vanilla") == 0, "vanilla is trained first"
+    capsys.readouterr()
+    assert run(*asked[:5], "1", *asked[6:-1], tmp_path / "short") == 2
+    assert "needs 2 epochs at least, got 1" in capsys.readouterr().err
+    assert not (tmp_path / "short").exists()
 
 
 def test_dropout_is_a_function_of_the_seed(tmp_path: Path) -> None:

@@ -88,6 +88,21 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(alone: Path, tmp_path: P
     same(alone, out)
 
 
+def test_ctrl_c_while_processes_begin(tmp_path: Path) -> None:
+    process = start(command(tmp_path / "runs", "--epochs", "2000", "--jobs", "2"), start_new_session=True)
+    try:
+        while not workers(process.pid):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "stopped with 0 of 4 runs done" in errors
+
+
 def test_a_run_that_fails_is_named_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mixed = ["run", "digits", "--method", "vanilla", "--method", "mixup", "--seeds", "0", "--epochs", "2"]
     assert main([*mixed, "--measure", "running", "--jobs", "2", "--out", str(tmp_path / "runs")]) == 2

@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows no † shall not cost a table
     try:
         options.do(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # whoever read this has seen enough
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -162,13 +163,6 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
     return sorted(records, key=_seed)
 
 
-def _records(folders: Sequence[Path], problems: list[str] | None = None) -> dict[str, list[Record]]:
-    """Records by method."""
-    records = _load(folders, problems)
-    order = sorted({str(record.meta.get("method", "?")) for record in records}, key=lambda name: name != "vanilla")
-    return {name: [record for record in records if str(record.meta.get("method", "?")) == name] for name in order}
-
-
 def _seed(record: Record) -> float:
     seed = record.meta.get("seed", 0)
     return seed if isinstance(seed, int | float) else 0
@@ -225,7 +219,10 @@ def _previews(folder: Path) -> Previews | None:
 
 def _report(options: argparse.Namespace) -> None:
     problems: list[str] = []
-    runs = _records(options.folders, problems)
+    found = by_recipe(_load(options.folders, problems))
+    runs = {method: held for group in found.values() for method, held in group.items()}
+    if len(found) > 1:  # what belongs to different tables must not look like seeds of one
+        runs = {f"{method} ({name})": held for name, group in found.items() for method, held in group.items()}
     title = ", ".join(folder.resolve().name for folder in options.folders)
     if sum(map(len, runs.values())) == 1:
         (method, [record]) = next(iter(runs.items()))

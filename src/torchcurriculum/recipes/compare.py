@@ -31,19 +31,34 @@ def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
     for record in ordered:
         methods = groups.setdefault(json.dumps(_settings(record), sort_keys=True), {})
         same = methods.setdefault(str(record.meta.get("method", "?")), [])
-        twin = next((one for one in same if one.meta.get("seed") == record.meta.get("seed")), None)
-        if twin is not None:
-            words = f"are both of {record.meta.get('method', '?')}, seed {record.meta.get('seed')}"
-            raise ValueError(
-                f"{twin.source} and {record.source} {words}, with the same settings; leave one of them out"
-            )
+        for other in same:
+            _refuse_twins(record, other)
         same.append(record)
-    return dict(zip(_titles([json.loads(key) for key in groups]), groups.values(), strict=True))
+    firsts = [next(iter(methods.values()))[0] for methods in groups.values()]
+    return dict(zip(_titles([_settings(record) for record in firsts]), groups.values(), strict=True))
+
+
+def _refuse_twins(record: Record, other: Record) -> None:
+    words = f"{other.source} and {record.source} are both of {record.meta.get('method', '?')}"
+    mine, theirs = _options(record), _options(other)
+    if mine != theirs:
+        raise ValueError(f"{words}, with options {theirs} and {mine}; compare one of them at a time")
+    seed = record.meta.get("seed")
+    if seed is not None and other.meta.get("seed") == seed:
+        raise ValueError(f"{words}, seed {seed}, with the same settings; leave one of them out")
+
+
+def _options(record: Record) -> dict[str, Any]:
+    """What the recipe says of the record's own method and variant."""
+    name, held = str(record.meta.get("method", "?")), _recipe(record).get("options")
+    parts = [held.get(key) for key in (name.partition("@")[0], name)] if isinstance(held, dict) else []
+    return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """What must be the same for two runs to be compared."""
-    return {**settings(_recipe(record)), "digest": record.meta.get("data")}
+    """What must be the same for two runs to be compared; 1 and 1.0 are."""
+    held = {**settings(_recipe(record)), "digest": record.meta.get("data")}
+    return {key: int(one) if isinstance(one, float) and one.is_integer() else one for key, one in held.items()}
 
 
 def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -52,8 +67,10 @@ def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
     for mine in found:
         name = str(mine.get("name", ""))
         alike = [other for other in found if str(other.get("name", "")) == name]
-        differ = [key for key in mine if any(other.get(key) != mine[key] for other in alike)]
-        titles.append(SPLIT.join([name, *(f"{key} {mine[key]!s:.40}" for key in differ)]))
+        keys = dict.fromkeys(key for other in alike for key in other)
+        differ = [key for key in keys if any(other.get(key) != mine.get(key) for other in alike)]
+        title = SPLIT.join([name, *(f"{key} {mine.get(key)}" for key in differ)])
+        titles.append(title if title not in titles else f"{title} ({len(titles)})")
     return titles
 
 

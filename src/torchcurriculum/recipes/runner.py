@@ -143,18 +143,22 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
 def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
     """Writes the recipe and what tells its data into the folder; whether it was not there before."""
     path = out / "recipe.json"
-    known = path.exists()
+    known, kept = path.exists(), None
     if known:
-        _refuse_other(recipe, path, told)
+        kept = _refuse_other(recipe, path, told)
     elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**recipe.as_dict(), "digest": told})
+    write_json(path, {**recipe.as_dict(), "digest": told or kept})
     return not known
 
 
-def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> None:
-    """Methods and seeds may differ: they say which runs to make. What decides a run's result must not."""
+def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
+    """Methods and seeds may differ: they say which runs to make. What decides a run's result must not.
+
+    Returns:
+        What told the data of the runs that are there.
+    """
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, RecursionError) as error:
@@ -170,6 +174,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> None:
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
+    return held.get("digest")
 
 
 def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:

@@ -84,8 +84,10 @@ def digest(recipe: Recipe, data: Path | None) -> str | None:
         found.update(data.read_bytes())
     elif data.is_dir():
         for path in sorted(data.rglob("*")):
-            if path.suffix.lower() in SUFFIXES and path.is_file():
-                found.update(f"{path.relative_to(data)} {path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+            inside = path.relative_to(data)
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
+                found.update(f"{inside} {path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
     else:
         return None
     return found.hexdigest()

@@ -72,7 +72,10 @@ def train_together(
     try:
         with _held_back():
             for process in crew:
-                process.start()
+                try:
+                    process.start()
+                except BrokenPipeError as error:
+                    raise ValueError("a process ended before it began; give the same command again") from error
                 started.append(process)
         _follow(started, news, watch, stop, len(todo))
     finally:

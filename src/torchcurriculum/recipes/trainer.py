@@ -132,7 +132,7 @@ class _Run:
         _fitting(recipe.model, _first_outputs, self.model, self.train_set)
         if device.type == "cuda":
             # The same shapes come again in every step; but with depthwise convolutions the trials take minutes.
-            torch.backends.cudnn.benchmark = not any(getattr(part, "groups", 1) > 1 for part in self.model.modules())
+            torch.backends.cudnn.benchmark = not any(map(_depthwise, self.model.modules()))
             self.model = self.model.to(memory_format=torch.channels_last)
         half = recipe.precision == "bfloat16"
         if half:
@@ -373,13 +373,19 @@ def _fitting(network: str, do: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return do(*arguments)
     except (RuntimeError, AttributeError, IndexError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or str(error).startswith(("CUDA", "cuDNN")):
+            raise  # that is the device's fault
         raise ValueError(f"the network {network!r} cannot take these data: {error}") from error
 
 
 def _first_outputs(model: nn.Module, data: Rows) -> Tensor:
     with evaluating(model), torch.no_grad():
         out: Tensor = model(data.batch(torch.arange(min(2, len(data))))[0])
-    return out
+    return out.cpu()  # a device tells its errors when it is waited for
+
+
+def _depthwise(part: nn.Module) -> bool:
+    return isinstance(part, nn.Conv2d) and part.groups == part.in_channels > 1
 
 
 def _seed_generator(device: torch.device, seed: int) -> None:

@@ -63,7 +63,7 @@ def _settings(record: Record) -> dict[str, Any]:
 
 def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """The recipes' names; where one is there more than once, with the settings in which they differ."""
-    titles = []
+    titles: list[str] = []
     for mine in found:
         name = str(mine.get("name", ""))
         alike = [other for other in found if str(other.get("name", "")) == name]

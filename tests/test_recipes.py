@@ -19,6 +19,7 @@ from torchcurriculum.cli import main
 from torchcurriculum.recipes import RECIPES, TABLES, Recipe, trainer
 from torchcurriculum.recipes.compare import format_markdown, format_published, format_table, table_of
 from torchcurriculum.recipes.published import ABLATION, CURBENCH, CURML, PAPER, SOURCES, published
+from torchcurriculum.recipes.recipe import base_name
 from torchcurriculum.recipes.sources import (
     LOADERS,
     MODELS,
@@ -28,7 +29,6 @@ from torchcurriculum.recipes.sources import (
     make_optimizer,
     make_schedule,
 )
-from torchcurriculum.recipes.trainer import base_name
 
 from . import official
 from .test_models import tiny_encoder

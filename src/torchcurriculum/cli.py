@@ -17,8 +17,9 @@ from .audit import EXPORTS, audit, export
 from .previews import Previews
 from .recipes import RECIPES, TABLES, Recipe, run
 from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .recipes.recipe import base_name
 from .recipes.sources import require_data
-from .recipes.trainer import SAVE_SECONDS, Interrupted, base_name, write_json
+from .recipes.trainer import SAVE_SECONDS, Interrupted, write_json
 from .record import Record, RecordError, naming
 from .report import write_report
 from .report.samples import class_names, one_line
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read this has seen enough
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13
+        return 141  # as shells count a closed pipe
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"curriculum: {error}", file=sys.stderr)
         return 2
@@ -144,7 +145,7 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 
 
 def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
-    """Records from folders of runs or of single records, in the order of their seeds.
+    """Records from folders of runs or of single records, each once.
 
     With a list for ``problems``, damaged records and those of newer versions are read as far as they can be.
     """
@@ -160,12 +161,7 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
         record, found = Record.salvage(path)
         problems += found
         records += [record] if record is not None else []
-    return sorted(records, key=_seed)
-
-
-def _seed(record: Record) -> float:
-    seed = record.meta.get("seed", 0)
-    return seed if isinstance(seed, int | float) else 0
+    return records
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -220,9 +216,9 @@ def _previews(folder: Path) -> Previews | None:
 def _report(options: argparse.Namespace) -> None:
     problems: list[str] = []
     found = by_recipe(_load(options.folders, problems))
-    runs = {method: held for group in found.values() for method, held in group.items()}
-    if len(found) > 1:  # what belongs to different tables must not look like seeds of one
-        runs = {f"{method} ({name})": held for name, group in found.items() for method, held in group.items()}
+    several = len(found) > 1  # what belongs to different tables must not look like seeds of one
+    groups = [(name, method, held) for name, group in found.items() for method, held in group.items()]
+    runs = {f"{method} ({name})" if several else method: held for name, method, held in groups}
     title = ", ".join(folder.resolve().name for folder in options.folders)
     if sum(map(len, runs.values())) == 1:
         (method, [record]) = next(iter(runs.items()))

@@ -176,7 +176,7 @@ class Record:
         self._write()
 
     def flush(self) -> None:
-        """Writes what a full disk kept back; raises OSError if it still cannot be written."""
+        """Writes the epochs that are not on the disk yet; raises OSError if it cannot."""
         if self.folder is not None:
             with naming(self.folder):
                 for number in range(len(self._ends), len(self.epochs)):
@@ -279,11 +279,9 @@ class Record:
             path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        """Writes the epochs that are not on the disk yet."""
-        if self.folder is not None:
-            with self._going_on():
-                for number in range(len(self._ends), len(self.epochs)):
-                    self._write_epoch(self.folder, number)
+        """Writes the epochs that are not on the disk yet, or warns."""
+        with self._going_on():
+            self.flush()
 
     def _write_epoch(self, folder: Path, number: int) -> None:
         # Arrays first: a row in epochs.jsonl says that the epoch's arrays are complete.

@@ -9,7 +9,7 @@ from typing import Any
 from ..record import Record
 from ..report.table import FURTHER, METRICS, Summary, best_epoch, summarise
 from .published import SOURCES, Figure, published
-from .recipe import settings
+from .recipe import options_of, settings
 
 __all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of", "unfinished"]
 
@@ -39,20 +39,14 @@ def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
 
 
 def _refuse_twins(record: Record, other: Record) -> None:
-    words = f"{other.source} and {record.source} are both of {record.meta.get('method', '?')}"
-    mine, theirs = _options(record), _options(other)
+    name = str(record.meta.get("method", "?"))
+    words = f"{other.source} and {record.source} are both of {name}"
+    mine, theirs = (options_of(_recipe(one).get("options"), name) for one in (record, other))
     if mine != theirs:
         raise ValueError(f"{words}, with options {theirs} and {mine}; compare one of them at a time")
     seed = record.meta.get("seed")
     if seed is not None and other.meta.get("seed") == seed:
         raise ValueError(f"{words}, seed {seed}, with the same settings; leave one of them out")
-
-
-def _options(record: Record) -> dict[str, Any]:
-    """What the recipe says of the record's own method and variant."""
-    name, held = str(record.meta.get("method", "?")), _recipe(record).get("options")
-    parts = [held.get(key) for key in (name.partition("@")[0], name)] if isinstance(held, dict) else []
-    return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 
 
 def _settings(record: Record) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .recipe import base_name
+
 __all__ = ["SOURCES", "Figure", "published"]
 
 SOURCES = {
@@ -43,7 +45,7 @@ def published(recipe: str, method: str) -> list[Figure]:
         [('paper', '55.67'), ('CurBench', '55.23 ± 3.21')]
     """
     if recipe == "cifar10n-readings" and not method.endswith("@half"):  # the control is no reading of the paper
-        recipe, method = "cifar10n-resnet18", method.partition("@")[0]
+        recipe, method = "cifar10n-resnet18", base_name(method)
     found = []
     paper = PAPER.get(recipe, {}).get(method, ())
     found += [Figure("paper", metric, value) for metric, value in zip(("T-ACC", "E-Prop†"), paper, strict=False)]

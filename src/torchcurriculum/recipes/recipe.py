@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..thresholds import Noise
 
-__all__ = ["Recipe", "settings"]
+__all__ = ["Recipe", "base_name", "options_of", "settings"]
 
 WORDS = ("methods", "seeds", "summary", "options")  # which runs to make, and what to call them
 
@@ -83,6 +83,17 @@ class Recipe:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def base_name(name: str) -> str:
+    """The method's name of a variant such as ``apw-e@pd``."""
+    return name.partition("@")[0]
+
+
+def options_of(options: Any, name: str) -> dict[str, Any]:
+    """What a recipe's options say of a method or variant; also of those in JSON that others wrote."""
+    parts = [options.get(key) for key in (base_name(name), name)] if isinstance(options, Mapping) else []
+    return {key: value for part in parts if isinstance(part, Mapping) for key, value in part.items()}
 
 
 def settings(held: Mapping[str, Any]) -> dict[str, Any]:

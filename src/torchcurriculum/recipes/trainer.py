@@ -36,7 +36,7 @@ from ..report.table import best_epoch
 from ..thresholds import ParameterDissimilarity, error_threshold
 from . import digits
 from .alone import alone
-from .recipe import Recipe
+from .recipe import Recipe, base_name, options_of
 from .sources import digest, load_data, make_model, make_optimizer, make_schedule
 
 __all__ = ["Interrupted", "environment", "evaluate", "finished", "needs_vanilla", "train"]
@@ -323,13 +323,8 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def base_name(name: str) -> str:
-    """The method's name of a variant such as ``apw-e@pd``."""
-    return name.partition("@")[0]
-
-
 def _options(recipe: Recipe, name: str, folder: Path) -> dict[str, Any]:
-    options = {**recipe.options.get(base_name(name), {}), **recipe.options.get(name, {})}
+    options = options_of(recipe.options, name)
     if "q_epochs" in options:
         options["q"] = max(2, options.pop("q_epochs") * recipe.epochs)
     if not name.startswith(("apw-", "s-apw-", "m-apw-")):
@@ -342,8 +337,7 @@ def _options(recipe: Recipe, name: str, folder: Path) -> dict[str, Any]:
 
 def needs_vanilla(recipe: Recipe, name: str) -> bool:
     """Whether this method's threshold comes from the vanilla run of the same seed."""
-    options = {**recipe.options.get(base_name(name), {}), **recipe.options.get(name, {})}
-    return options.get("threshold", recipe.threshold) == "pd"
+    return bool(options_of(recipe.options, name).get("threshold", recipe.threshold) == "pd")
 
 
 def _paper_threshold(recipe: Recipe) -> float:
@@ -357,10 +351,7 @@ def _asks_for_pd(recipe: Recipe) -> bool:
 def _estimated(folder: Path, name: str) -> float:
     """The PD estimate of the vanilla run in ``folder``."""
     try:
-        meta = Record.load(folder).meta
-        if meta.get("finished") and PD not in meta:
-            raise ValueError(f"{name} needs an estimate of the vanilla run in {folder}, which is too short for one")
-        return float(meta[PD])
+        return float(Record.load(folder).meta[PD])
     except (RecordError, KeyError):
         words = (
             f"{name} takes its threshold from the vanilla run with the same seed, and {folder} holds no finished one"

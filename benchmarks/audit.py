@@ -29,10 +29,9 @@ from common import epochs_of
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, Record, methods, theory
-from torchcurriculum.audit import Audit, audit
+from torchcurriculum.audit import Audit, Predictions, audit
 from torchcurriculum.core import derive, evaluating
 from torchcurriculum.data import hashed_words, load_wrench, majority_vote
-from torchcurriculum.predictions import Predictions
 from torchcurriculum.recipes import RECIPES, Recipe, digits
 from torchcurriculum.recipes.sources import load_data
 from torchcurriculum.recipes.trainer import environment, train
@@ -315,7 +314,7 @@ with other splits and flips. Those of TREC and YouTube are not held out: another
 
 Scores:
 
-- "audit" is `torchcurriculum.audit`; "losses only" is the same without the mean probabilities (`Predictions`);
+- "audit" is `torchcurriculum.audit.audit`; "losses only" is the same without the mean probabilities (`Predictions`);
 - "mean loss" is the plain mean over the epochs; "m_K" is the accumulated easiness of the theory at the last epoch;
 - "cleanlab" is the default label quality and the default filter of cleanlab 2.9, on the probabilities of the same run
   at its best-validation epoch (by a clean validation set; these have seen the labels), or of five-fold cross-validation

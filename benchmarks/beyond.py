@@ -28,7 +28,7 @@ import torch
 from torchcurriculum.data import Images
 from torchcurriculum.recipes import RECIPES, trainer
 from torchcurriculum.recipes.sources import MODELS, Problem, load_data
-from torchcurriculum.report.table import best_epoch
+from torchcurriculum.record.results import best_epoch
 
 KEYS = [f"{part}_{name}" for part in ("valid", "test") for name in ("acc", "eprop", "ece")]
 

@@ -16,7 +16,7 @@ from torchcurriculum.recipes import Recipe, run
 from torchcurriculum.recipes.compare import figures, format_markdown, table_of
 from torchcurriculum.recipes.digits import recipe
 from torchcurriculum.recipes.trainer import environment, write_json
-from torchcurriculum.report.table import summarise
+from torchcurriculum.record.results import summarise
 
 METHODS = ("vanilla", "apw-e", "s-apw-e", "m-apw-e", "superloss", "rapw", "mixup", "random", "spl", "infobatch")
 FRESH = (5, 6, 7, 8, 9)  # seeds that nobody had looked at when RAPW was made

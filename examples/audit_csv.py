@@ -17,8 +17,8 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from torch import nn
 
-from torchcurriculum import Arrays, Curriculum, Predictions, Vanilla, audit, flip_labels
-from torchcurriculum.audit import export
+from torchcurriculum import Arrays, Curriculum, Predictions, Vanilla, flip_labels
+from torchcurriculum.audit import audit, export
 
 
 def make(path: Path) -> np.ndarray:

@@ -14,7 +14,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from torchcurriculum import audit, error_threshold
+from torchcurriculum import error_threshold
+from torchcurriculum.audit import audit
 from torchcurriculum.integrations.sklearn import APWReweighter, CurriculumClassifier
 
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
 
-from torchcurriculum import audit
+from torchcurriculum.audit import audit
 from torchcurriculum.integrations.skorch import CurriculumNet
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from torchcurriculum import APW, Arrays, Curriculum, flip_labels
 from torchcurriculum.data import load_digits
-from torchcurriculum.sinks import CSV, MLflow, TensorBoard, WandB
+from torchcurriculum.record.sinks import CSV, MLflow, TensorBoard, WandB
 
 
 def main() -> None:

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from torchcurriculum import Record
-from torchcurriculum.audit import Audit, audit, export
+from torchcurriculum.audit import Audit, Predictions, audit, export
 from torchcurriculum.audit.ranking import _wrong_by_probabilities
-from torchcurriculum.predictions import Predictions
 from torchcurriculum.record import RecordError
 
 

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchcurriculum.previews import Previews
-from torchcurriculum.record import Record
+from torchcurriculum.audit.samples import telling_rows
+from torchcurriculum.record import Previews, Record
 from torchcurriculum.report import write_report
-from torchcurriculum.report.figures import BINNED_ABOVE
-from torchcurriculum.report.samples import telling_rows
 
 from .test_report import make
 
@@ -77,7 +75,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "pictures": {"apw-e": [Record.load(folder / "pictures")]},
         "texts": {"apw-e": [Record.load(folder / "texts")]},
         "several": several,
-        "large": {"apw-e": [make(0, n=4 * BINNED_ABOVE, epochs=3)]},
+        "large": {"apw-e": [make(0, n=20_000, epochs=3)]},
         "empty": {"apw-e": [Record(5)]},
     }
     problems = ["record.json has format 99, and this version reads format 1"]

@@ -31,9 +31,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import torchcurriculum.checkpoint as module
+import torchcurriculum.checkpoint.disk as module
+import torchcurriculum.record.disk as record_module
+import torchcurriculum.record.files as files_module
 from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, GracefulStop, Record, Vanilla
-from torchcurriculum.tree import decode, encode
+from torchcurriculum.checkpoint.tree import decode, encode
 
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint32]
 DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -458,7 +460,7 @@ def test_a_tensor_file_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state-00000002" / "tensors.safetensors"
     for data in (b"\x80\x04K\x01.", b"\xff" * 64, (2**60).to_bytes(8, "little") + b"{}", b"\x02" + b"\0" * 7 + b"{}"):
         path.write_bytes(data)
-        digest = module._digest(path)
+        digest = module.digest(path)
         rewrite(tmp_path, lambda head, d=data, s=digest: head.update(tensors={"bytes": len(d), "sha256": s}))
         refused(tmp_path, "state-00000002 is no state of this library")
 
@@ -590,10 +592,10 @@ def test_whatever_call_fails_the_training_goes_on(
     if name == "mkdir":
         monkeypatch.setattr(os, "mkdir", failing(os.mkdir))
     elif name == "open":
-        monkeypatch.setattr(module, "open", failing(open), raising=False)
+        monkeypatch.setattr(files_module, "open", failing(open), raising=False)
     elif name == "write":
-        opened = lambda path, mode: Full(open(path, mode)) if mode == "wb" else open(path, mode)  # noqa: E731, SIM115
-        monkeypatch.setattr(module, "open", opened, raising=False)
+        opened = lambda path, mode: Full(open(path, mode))  # noqa: E731, SIM115
+        monkeypatch.setattr(files_module, "open", opened, raising=False)
     elif name == "save_file":
         monkeypatch.setattr(module, "save_file", failing(module.save_file))
     else:
@@ -670,8 +672,6 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_record_on_a_full_disk_catches_up_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torchcurriculum.record as record_module
-
     def full(path: Path, start: int, data: bytes) -> None:
         with open(path, "ab") as file:
             file.write(data[: len(data) // 2])
@@ -679,7 +679,7 @@ def test_a_record_on_a_full_disk_catches_up_later(tmp_path: Path, monkeypatch: p
 
     record = Record(5, folder=tmp_path)
     record.append({"epoch": 1}, losses=np.full(5, 1.0))
-    monkeypatch.setattr(record_module, "_write_at", full)
+    monkeypatch.setattr(record_module, "write_at", full)
     with pytest.warns(UserWarning, match=r"record in .* could not be written \(.*No space left .*; the run goes on"):
         record.append({"epoch": 2}, losses=np.full(5, 2.0))
     with pytest.warns(UserWarning, match="could not be written"):
@@ -830,7 +830,7 @@ def test_ranks_write_once_load_the_same_and_stop_together(tmp_path: Path, monkey
         assert Checkpoint(tmp_path / "states").load(value=found) == 3
         assert found == {"step": 3, "rank": 0}
         if rank == 0:  # only this one cannot write; both are told
-            monkeypatch.setattr(module, "_write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+            monkeypatch.setattr(module, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
         with pytest.warns(UserWarning, match="full") if rank == 0 else warnings.catch_warnings():
             assert checkpoint.save(4, value={}) is False
         with GracefulStop() as stop:

@@ -28,7 +28,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-import torchcurriculum.checkpoint as checkpoint_module
+import torchcurriculum.checkpoint.disk as checkpoint_module
+import torchcurriculum.record.files as files_module
 from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, GracefulStop, Record
 from torchcurriculum.cli import main as command_line
 from torchcurriculum.recipes import RECIPES, trainer
@@ -147,16 +148,14 @@ def die_inside_json(folder: Path, number: int) -> None:
     """In the ``number``-th state, half of state.json is on the disk."""
     left = [number]
 
-    def opened(path: Path, mode: str) -> Any:
-        file = open(path, mode)  # noqa: SIM115
-        if mode == "wb":
-            left[0] -= 1
-            if left[0] == 0:
-                os.write(file.fileno(), b'{"kind": "torchcurriculum state", "format": 1, "sha256"')
-                die()
-        return file
+    def half(path: Path, mode: str, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            path.write_bytes(b'{"kind": "torchcurriculum state", "format": 1, "sha256"')
+            die()
+        return files_module.overwrite(path, mode, **options)
 
-    checkpoint_module.open = opened  # type: ignore[attr-defined]
+    checkpoint_module.overwrite = half
 
 
 # ---------------------------------------------------------------- the campaign, in a process of its own

@@ -18,7 +18,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchcurriculum import APW, Arrays, Curriculum, Record, audit, theory
+from torchcurriculum import APW, Arrays, Curriculum, Record, theory
+from torchcurriculum.audit import audit
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchcurriculum import APW, Arrays, Curriculum, Mixup, Vanilla, audit, indexed, methods, quantile
+from torchcurriculum import APW, Arrays, Curriculum, Mixup, Vanilla, indexed, methods, quantile
+from torchcurriculum.audit import audit
 from torchcurriculum.losses import per_sample, weighted
 
 from .distributed import criterion as criterion_ranks

@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import Record, audit, methods
+from torchcurriculum import Record, methods
+from torchcurriculum.audit import audit
 from torchcurriculum.cli import main
 from torchcurriculum.recipes import RECIPES, TABLES, Recipe, trainer
 from torchcurriculum.recipes.compare import format_markdown, format_published, format_table, table_of

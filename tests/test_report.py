@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from torchcurriculum.audit import audit
-from torchcurriculum.previews import Previews
-from torchcurriculum.record import Record
-from torchcurriculum.report import summarise, write_report
-from torchcurriculum.report.figures import BINNED_ABOVE, _apart
-from torchcurriculum.report.samples import HARDEST, SUSPICIOUS, telling_rows
+from torchcurriculum.audit.samples import HARDEST, SUSPICIOUS, telling_rows
+from torchcurriculum.record import Previews, Record
+from torchcurriculum.record.results import Summary, best_epoch, summarise, t_quantile
+from torchcurriculum.report import write_report
+from torchcurriculum.report.figures import _apart
 from torchcurriculum.report.series import (
     Missing,
     data_map,
@@ -35,7 +35,6 @@ from torchcurriculum.report.series import (
     stack,
 )
 from torchcurriculum.report.svg import picture
-from torchcurriculum.report.table import Summary, best_epoch, t_quantile
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -300,13 +299,6 @@ def test_picture_is_read_back(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(np.round(255 * back).astype(np.uint8), values)
 
 
-def test_picture_of_other_numbers_is_stretched() -> None:
-    assert picture(np.array([[-1.0, 0.0, 1.0]])) == picture(np.array([[0, 128, 255]], dtype=np.uint8))
-    assert picture(np.full((2, 2), 7.0)) == picture(np.zeros((2, 2), dtype=np.uint8))
-    with pytest.raises(ValueError, match=r"got \(3,\)"):
-        picture(np.zeros(3))
-
-
 # ---------------------------------------------------------------------- the page
 
 
@@ -409,14 +401,20 @@ def test_what_is_missing_is_said(runs: dict[str, list[Record]], sentences: list[
     assert len(page.all("h2")) == 6 + (sum(map(len, runs.values())) != 1)
 
 
-def test_many_samples_are_binned(tmp_path: Path) -> None:
-    few, many = (
-        Page(write_report({"m": [make(0, n=n, epochs=2)]}, tmp_path / f"{n}.html", title="Map"))
-        for n in (BINNED_ABOVE, BINNED_ABOVE + 1)
-    )
-    assert "a mark is a sample" in few.text("figcaption")
-    assert "the samples of a small square" in many.text("figcaption")
-    assert len(few.all("use")) > BINNED_ABOVE > 2 * len(many.all("use"))
+def test_figures_stay_small_however_many_samples_there_are(tmp_path: Path) -> None:
+    for n in (300, 20_000):
+        page = Page(write_report({"m": [make(0, n=n, epochs=12)]}, tmp_path / f"{n}.html", title="Map"))
+        figures = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
+        assert len(figures) == 7
+        assert max(map(len, figures)) < 28 * 1024
+        assert f"{n:,} samples (a mark stands for the samples of a small square" in page.text("figcaption")
+
+
+def test_numbers_in_a_figures_words_keep_their_decimals(tmp_path: Path) -> None:
+    name = 'apw@0.12345 id="a_1" #000001'
+    runs = {name: [make(0)], "vanilla": [make(0, apw=False)]}
+    page = Page(write_report(runs, tmp_path / "report.html", title="Names"))
+    assert any('apw@0.12345 id="a_1"' in words for words in page.words["text"])
 
 
 def test_rows_may_replace_the_table(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from torchcurriculum import APW, Arrays, Curriculum, Record
-from torchcurriculum.sinks import CSV, MLflow, TensorBoard, WandB, histograms, scalars, texts
+from torchcurriculum.record.sinks import CSV, MLflow, TensorBoard, WandB, histograms, scalars, texts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard.*"),
@@ -61,7 +61,7 @@ def test_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"epoch\nsecond\n", b"epoch\n\xff\n", b"epoch,a\n,2\n"])
 def test_a_file_that_is_no_table_of_epochs_is_left_alone(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "notes.csv").write_bytes(content)
-    with pytest.raises(ValueError, match=r"notes\.csv is there and is no table of epochs"):
+    with pytest.raises(ValueError, match=r"notes\.csv exists and is not a table of epochs"):
         CSV(tmp_path / "notes.csv")
     assert (tmp_path / "notes.csv").read_bytes() == content
 

@@ -30,7 +30,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from torchcurriculum import APW, Record, Vanilla, audit, quantile
+from torchcurriculum import APW, Record, Vanilla, quantile
+from torchcurriculum.audit import audit
 from torchcurriculum.integrations.sklearn import APWReweighter, CurriculumClassifier
 from torchcurriculum.losses import per_sample
 

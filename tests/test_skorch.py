@@ -20,7 +20,8 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler, TensorDataset
 
-from torchcurriculum import APW, Arrays, Curriculum, Record, audit
+from torchcurriculum import APW, Arrays, Curriculum, Record
+from torchcurriculum.audit import audit
 from torchcurriculum.integrations.skorch import CurriculumNet
 
 

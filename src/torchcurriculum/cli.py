@@ -13,16 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import methods
-from .audit import EXPORTS, audit, export
-from .previews import Previews
+from .audit import EXPORTS, audit, class_names, export, one_line
 from .recipes import RECIPES, TABLES, Recipe, run
 from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .recipes.recipe import base_name
 from .recipes.sources import require_data
 from .recipes.trainer import SAVE_SECONDS, Interrupted, write_json
-from .record import Record, RecordError, naming
+from .record import Previews, Record, RecordError
+from .record.files import overwrite
 from .report import write_report
-from .report.samples import class_names, one_line
 
 __all__ = ["main"]
 
@@ -177,8 +176,8 @@ def _compare(options: argparse.Namespace) -> None:
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
     if options.md:
         parts = [format_markdown(recipe, found[recipe], rows) for recipe, rows in tables.items()]
-        with naming(options.md):
-            options.md.write_text("\n".join(parts), encoding="utf-8")
+        with overwrite(options.md) as file:
+            file.write("\n".join(parts))
 
 
 def _audit(options: argparse.Namespace) -> None:

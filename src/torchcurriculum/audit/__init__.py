@@ -1,7 +1,19 @@
 """Which training labels are wrong: a ranking, a suggestion, an estimate of their share, from the record of one run."""
 
-from .export import EXPORTS, export
+from .exports import EXPORTS, export
+from .predictions import Predictions
 from .ranking import audit
 from .result import Audit
+from .samples import class_names, label_name, one_line, telling_rows
 
-__all__ = ["EXPORTS", "Audit", "audit", "export"]
+__all__ = [
+    "EXPORTS",
+    "Audit",
+    "Predictions",
+    "audit",
+    "class_names",
+    "export",
+    "label_name",
+    "one_line",
+    "telling_rows",
+]

@@ -50,13 +50,13 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             ``warm_start``, else ``"refit"``.
         cv: Folds whose held-out rows give the losses, or None for those of the training rows themselves. An estimator
             that learns every label by heart (deep trees, a forest) says nothing about its own training rows.
-        samples: Keep every sample's loss of every round in ``record_``, for ``audit``.
+        samples: Keep every sample's loss of every round in ``record_``, for ``audit.audit``.
 
     Attributes:
         estimator_: The estimator of the last round.
         sample_weight_: (n,) the weights of the last round, one on average.
         method_: The APW after the last round.
-        record_: One row per round; ``audit(record_)`` ranks the labels that look wrong.
+        record_: One row per round; ``audit.audit(record_)`` ranks the labels that look wrong.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer

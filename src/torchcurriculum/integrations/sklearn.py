@@ -49,7 +49,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         optimizer: ``optimizer(parameters, lr=lr)``, by default ``torch.optim.Adam``.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``, by default cross-entropy; see ``per_sample``.
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
-        samples: Keep every sample's loss of every epoch in ``record_``, for ``audit``.
+        samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
         random_state: A number, a NumPy ``RandomState``, or None to draw from NumPy's global one.
         device: Where to train and predict.
@@ -57,7 +57,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         module_: The trained module.
         method_: The method after the last epoch.
-        record_: What happened, one row per epoch; ``audit(record_)`` ranks the labels that look wrong.
+        record_: What happened, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
         classes_: The labels, sorted.
 
     Example:

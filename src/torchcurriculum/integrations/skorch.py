@@ -36,13 +36,13 @@ class CurriculumNet(NeuralNetClassifier):
         method: A method's name in ``curriculum list``, or a function ``(n, epochs) -> method``; its options are
             ``method__q=5``, ``method__threshold="auto"``, ...
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
-        samples: Keep every sample's loss of every epoch in ``record_``, for ``audit``.
+        samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
         seed: The order of the rows and the draws of the method are a function of it.
 
     Attributes:
         curriculum_: The ``Curriculum`` of the last training.
-        record_: What happened, one row per epoch; ``audit(record_)`` ranks the labels that look wrong.
+        record_: What happened, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
 
     Example:
         >>> from sklearn.datasets import load_iris

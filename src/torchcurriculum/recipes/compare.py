@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..record import Record
-from ..report.table import FURTHER, METRICS, Summary, best_epoch, summarise
+from ..record.results import FURTHER, METRICS, Summary, best_epoch, summarise
 from .published import SOURCES, Figure, published
 from .recipe import options_of, settings
 

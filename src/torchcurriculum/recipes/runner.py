@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..audit import Audit, audit
+from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
-from ..record import Record
-from ..report.samples import class_names, one_line
-from ..report.table import Summary
+from ..record import Record, Summary
 from .compare import format_published, format_table, table_of
 from .progress import Progress
 from .recipe import Recipe, settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels, methods
+from ..audit import Predictions, telling_rows
 from ..checkpoint import Checkpoint, GracefulStop
 from ..core import derive, evaluating, uncompiled
 from ..curriculum import Curriculum
@@ -28,11 +28,8 @@ from ..data import Images
 from ..data.arrays import Arrays, Rows
 from ..data.images import ImageFiles
 from ..graphs import GraphedStep
-from ..predictions import Predictions
-from ..previews import Previews
-from ..record import Record, RecordError, naming
-from ..report.samples import telling_rows
-from ..report.table import best_epoch
+from ..record import Previews, Record, RecordError, best_epoch
+from ..record.files import overwrite
 from ..thresholds import ParameterDissimilarity, error_threshold
 from . import digits
 from .alone import alone
@@ -309,10 +306,8 @@ def write_json(path: Path, value: Any) -> None:
     """JSON for people: indented, and null for what is not a number."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file")
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with naming(path):
-        temporary.write_text(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+    with overwrite(path) as file:
+        file.write(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n")
 
 
 def _without_nan(value: Any) -> Any:

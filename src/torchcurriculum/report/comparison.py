@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ..record.results import METRICS, Summary
 from .html import escape, missing, table
-from .table import METRICS, Summary
 
 __all__ = ["comparison"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,18 +26,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BINNED_ABOVE", "curves", "panels_of", "phases", "sample_map", "weight_groups", "weights"]
+__all__ = ["curves", "panels_of", "phases", "sample_map", "weight_groups", "weights"]
 
-BINNED_ABOVE = 5000
-BINS = 36
+BINS = 36  # squares of the data map, along each axis
 WIDTH = 7.2  # inches
 LONG = 8  # epochs from which the second half gets a panel of its own: late differences are small
 TINY = 1e-12  # the least weight on a logarithmic axis
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
+
+
+class Group(NamedTuple):
+    """How samples of the data map look: the end of a line that is their mark, and the same in the legend."""
+
+    words: str
+    cap: str
+    mark: str
+    tint: str
+
+
 GROUPS = (
-    ("easy in more than 2/3 of the epochs", "o", "choice-1"),
-    ("in between", "s", "choice-5"),
-    ("easy in fewer than 1/3", "^", "choice-2"),
+    Group("easy in more than 2/3 of the epochs", "round", "o", "choice-1"),
+    Group("in between", "projecting", "s", "choice-5"),
+    Group("easy in fewer than 1/3", "butt", "_", "choice-2"),
 )
 
 
@@ -173,33 +183,25 @@ def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, s
     sides: list[tuple[str, Any]] = [("All samples", slice(None))]
     if data.right is not None:
         sides = [("Given label right", data.right), ("Given label wrong", ~data.right)]
-    binned = len(data.mean) > BINNED_ABOVE
+    edges = [np.linspace(*_padded(values), BINS + 1) for values in (data.std, data.mean)]
+    most = np.histogram2d(data.std, data.mean, bins=edges)[0].max(initial=1)
 
     def draw() -> Figure:
         boxes = [(0.45, 3.1), (4.0, 3.1)] if len(sides) == 2 else [(0.45, 4.4)]
         figure, panels = panels_of(boxes, 3.3, top=0.62, x="standard deviation of the loss")
         for axes, (title, rows) in zip(panels, sides, strict=True):
-            _samples(axes, data.std[rows], data.mean[rows], data.group[rows], (data.std, data.mean) if binned else None)
+            axes.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
+            for place, group in enumerate(GROUPS):
+                mine = data.group[rows] == place
+                counts = np.histogram2d(data.std[rows][mine], data.mean[rows][mine], bins=edges)[0]
+                _marks(axes, edges, np.ceil(4 * np.log1p(counts) / np.log1p(most)), group)
             axes.set_title(f"{title}: {len(data.mean[rows]):,}", loc="left")
-            for limit, values in ((axes.set_xlim, data.std), (axes.set_ylim, data.mean)):
-                limit(*_padded(values))
         panels[0].set_ylabel("mean loss")
-        for _, mark, tint in GROUPS:
-            panels[0].plot([], [], mark, color=colour(tint), markersize=4, markeredgewidth=0)
-        figure.legend(
-            panels[0].lines[-len(GROUPS) :],
-            [group[0] for group in GROUPS],
-            ncols=3,
-            loc="upper left",
-            frameon=False,
-            handletextpad=0.1,
-        )
+        _legend(figure, panels[0])
         return figure
 
-    counts = ", ".join(f"{int((data.group == place).sum()):,} {words}" for place, (words, _, _) in enumerate(GROUPS))
-    marks = (
-        "a mark stands for the samples of a small square, and is larger for more" if binned else "a mark is a sample"
-    )
+    counts = ", ".join(f"{int((data.group == place).sum()):,} {group.words}" for place, group in enumerate(GROUPS))
+    marks = "a mark stands for the samples of a small square, and is larger for more"
     caption = f"{method}, first seed, {len(data.mean):,} samples ({marks}): {counts}."
     return render(draw, key, f"Data map of {caption}"), caption
 
@@ -332,23 +334,27 @@ def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _samples(axes: Axes, x: np.ndarray, y: np.ndarray, group: np.ndarray, binned: Any) -> None:
-    """Marks by group: shape and colour say how often easy; in squares, the size says how many."""
-    for place, (_, mark, tint) in enumerate(GROUPS):
-        style: dict[str, Any] = {"color": colour(tint), "markeredgewidth": 0, "linestyle": "none", "marker": mark}
-        rows = group == place
-        if binned is None:
-            axes.plot(x[rows], y[rows], markersize=2.8, alpha=0.6, **style)
-            continue
-        edges = [np.linspace(*_padded(values), BINS + 1) for values in binned]
-        most = np.histogram2d(binned[0], binned[1], bins=edges)[0].max()
-        counts, _, _ = np.histogram2d(x[rows], y[rows], bins=edges)
-        columns, lines = np.nonzero(counts)
-        sizes = np.ceil(4 * np.log1p(counts[columns, lines]) / np.log1p(most)).astype(int)
-        centres = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
-        for size in range(1, 5):
-            some = sizes == size
-            axes.plot(centres[0][columns[some]], centres[1][lines[some]], markersize=1.2 * size, alpha=0.6, **style)
+def _marks(axes: Axes, edges: Sequence[np.ndarray], sizes: np.ndarray, group: Group) -> None:
+    """Marks at the centres of squares, as the caps of lines without length: one short path for all marks of a size."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    x, y = ((edge[1:] + edge[:-1]) / 2 for edge in edges)
+    length = 0 if group.cap != "butt" else 0.3 * (x[1] - x[0])
+    for size in range(1, 5):
+        columns, lines = np.nonzero(sizes == size)
+        if len(columns):
+            points = np.stack([x[columns] - length, y[lines], x[columns] + length, y[lines]], axis=1).reshape(-1, 2)
+            path = Path(points, np.tile([Path.MOVETO, Path.LINETO], len(columns)))
+            path.should_simplify = False
+            style: Any = {"color": colour(group.tint), "capstyle": group.cap, "linewidth": 1.2 * size, "alpha": 0.6}
+            axes.add_patch(PathPatch(path, fill=False, **style))
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    for group in GROUPS:
+        axes.plot([], [], group.mark, color=colour(group.tint), markersize=4, label=group.words)
+    figure.legend(ncols=3, loc="upper left", frameon=False, handletextpad=0.1)
 
 
 def _padded(values: np.ndarray) -> tuple[float, float]:

@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..record import Record
+from ..audit import Audit, audit, class_names, label_name
+from ..audit.samples import choose
+from ..record import Previews, Record, RecordError
 from .html import escape, missing
-from .samples import Samples, class_names, label_name
+from .series import Missing
 from .svg import picture
 
-__all__ = ["gallery"]
+__all__ = ["Samples", "gallery", "samples"]
 
 EXCERPT = 220  # letters of a text on a card
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What is shown of single samples.
+
+    Attributes:
+        found: The audit.
+        suspicious: Rows whose labels are most likely wrong, the most suspicious first.
+        hardest: Rows that were rarely easy though their labels seem right, the hardest first.
+        previews: What they look like, or None.
+        note: A sentence about previews that are missing or damaged, or "".
+    """
+
+    found: Audit
+    suspicious: np.ndarray
+    hardest: np.ndarray
+    previews: Previews | None
+    note: str
+
+
+def samples(record: Record) -> Samples:
+    """The audit of a record, and the samples to show.
+
+    Raises:
+        Missing: Where the record holds no losses of single samples.
+    """
+    try:
+        found = audit(record)
+    except RecordError as reason:
+        raise Missing(f"The labels cannot be judged: {reason}.") from reason
+    place, previews, note = record.folder or record.source, None, ""
+    try:
+        previews = None if place is None else Previews.load(place)
+    except ValueError as error:
+        note = f"No pictures or texts are shown: {error}."
+    if previews is None and found.names is None and not note:
+        note = "The record holds no pictures or texts of its samples, so rows are shown by their numbers."
+    return Samples(found, *choose(found), previews, note)
 
 
 def gallery(method: str, record: Record, shown: Samples) -> str:

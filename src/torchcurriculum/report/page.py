@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -11,14 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from ..audit import Audit
-from ..record import Record
+from ..record import Record, Summary, best_epoch, summarise
+from ..record.files import overwrite
 from .comparison import comparison
 from .figures import curves, phases, sample_map, weight_groups, weights
-from .gallery import gallery
+from .gallery import gallery, samples
 from .html import escape, figure, frame, missing, tiles
-from .samples import samples
 from .series import Missing, first_later
-from .table import Summary, best_epoch, summarise
 from .theory_panel import THEORY_WORDS, theory_panel
 
 __all__ = ["write_report"]
@@ -84,9 +82,8 @@ def write_report(
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(frame(title, _lede(runs, found), sections), encoding="utf-8", errors="replace")
-    os.replace(temporary, path)  # a reader sees the old page or the new one, never half of it
+    with overwrite(path, errors="replace") as file:
+        file.write(frame(title, _lede(runs, found), sections))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Pictures as text: a figure as inline SVG in the page's own colours, an array as a PNG inside an address."""
+"""Figures as inline SVG in the page's own colours, and pictures as PNG inside an address."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import base64
 import html
 import io
 import re
-import struct
 import warnings
-import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,13 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["CHOICES", "colour", "picture", "render"]
 
 CHOICES = 8  # colours for methods: choice-0 (a quiet grey, for the baseline) to choice-7
-# "ink" comes first: its stand-in is black, which is what matplotlib takes where nobody says a colour.
+# "ink" comes first: its placeholder is black, matplotlib's default colour.
 COLOURS = ("ink", "muted", "line", "early", *(f"choice-{number}" for number in range(CHOICES)))
-DROPPED = ("metadata", "style")
+INSTALL = "figures need matplotlib: pip install 'torchcurriculum[report]'"
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+# In tags: ids of groups (nothing refers to them), fonts (the page has its own), and all but two decimals.
+SUPERFLUOUS = re.compile(r' id="[\w.]+_\d+"|font-family: [^;"]*;? ?|(?<=\.\d\d)\d+|\s*\n|xlink:(?=href)')
 
 
 def colour(name: str) -> str:
-    """A stand-in for the page's colour ``name``: ``render`` puts the style sheet's variable in its place.
+    """A placeholder for the page's colour ``name``: ``render`` replaces it with the style sheet's variable.
 
     So one picture follows the reader's light or dark scheme.
     """
@@ -39,7 +39,7 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
 
     Args:
         draw: Makes the figure.
-        key: A prefix that keeps the ids of the page's pictures apart.
+        key: Different for each picture of a page: it keeps their ids apart.
         label: What a screen reader says.
 
     Raises:
@@ -48,90 +48,39 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'torchcurriculum[report]'") from error
+        raise ImportError(INSTALL) from error
+    buffer = io.StringIO()
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts draw the letters, not matplotlib's
-        # A reader's own settings must not leak into the page.
-        matplotlib.rcdefaults()
+        matplotlib.rcdefaults()  # a user's own settings must not reach the page
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": 8})
-        buffer = io.BytesIO()
-        draw().savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(buffer.getvalue())
-    head = f'<svg class="plot" viewBox="{root.get("viewBox")}" role="img" aria-label="{html.escape(label)}">'
-    return head + "".join(_write(child, key) for child in root) + "</svg>"
+        draw().savefig(buffer, format="svg", transparent=True, metadata=NO_METADATA)
+    text = re.sub(r"<[^>]+>", lambda tag: _short(tag[0]), buffer.getvalue())
+    text = re.sub(r"<style.*?</style>|(?<=>)\s+(?=<)", "", text)  # a style would apply to the whole page
+    box, inner = re.findall(r'<svg [^>]*viewBox="([^"]*)"[^>]*>(.*)', text)[0]
+    return f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(label)}">{inner}'
+
+
+def _short(tag: str) -> str:
+    """A tag of matplotlib's SVG without what the page does not need, in the page's colours."""
+    tag = SUPERFLUOUS.sub("", tag)
+    return re.sub(r"#0000([0-9a-f]{2})\b", lambda match: f"var(--{COLOURS[int(match[1], 16)]})", tag)
 
 
 def picture(values: np.ndarray) -> str:
-    """A ``data:`` address of a PNG: (H, W) grey or (H, W, 3) colour; values that are not uint8 are stretched to it.
+    """A ``data:`` address of a PNG.
+
+    Args:
+        values: (H, W) grey or (H, W, 3) colour, uint8.
 
     Example:
         >>> picture(np.zeros((8, 8), dtype=np.uint8))[:22]
         'data:image/png;base64,'
     """
-    values = np.asarray(values)
-    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] == 3)) or values.size == 0:
-        raise ValueError(f"a picture must have the shape (H, W) or (H, W, 3), got {values.shape}")
-    if values.dtype != np.uint8:
-        values = np.nan_to_num(values.astype(float))
-        low, high = values.min(), values.max()
-        values = np.round(255 * (values - low) / ((high - low) or 1.0)).astype(np.uint8)
-    height, width = values.shape[:2]
-    head = struct.pack(">IIBBBBB", width, height, 8, 0 if values.ndim == 2 else 2, 0, 0, 0)
-    lines = b"".join(b"\0" + line.tobytes() for line in values)  # each line begins with its filter: none
-    parts = [_chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(lines, 9)), _chunk(b"IEND", b"")]
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(parts)).decode()
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def _write(element: Any, key: str) -> str:
-    """An element as compact text: no name spaces, ids only where something refers to them, two decimals."""
-    tag = element.tag.rpartition("}")[2]
-    if tag in DROPPED:
-        return ""
-    attributes = _attributes(element, tag, key)
-    inner = html.escape(element.text or "") if tag in ("text", "tspan") else ""
-    children = list(element)
-    styles = {child.get("style") for child in children}
-    if tag == "g" and len(children) > 1 and len(styles) == 1 and all(c.tag.endswith("}use") for c in children):
-        attributes["style"] = _style(styles.pop() or "")  # said once for all the marks of a group
-        for child in children:
-            child.attrib.pop("style", None)
-    inner += "".join(_write(child, key) for child in children)
-    if tag in ("g", "defs") and not attributes:
-        return inner if tag == "g" or not inner else f"<defs>{inner}</defs>"
-    said = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
-    return f"<{tag}{said}>{inner}</{tag}>"
-
-
-def _attributes(element: Any, tag: str, key: str) -> dict[str, str]:
-    kept = {}
-    for name, value in element.attrib.items():
-        name = name.rpartition("}")[2]
-        if name == "style":
-            value = _style(value)
-        elif name == "id":
-            value = "" if tag == "g" else f"{key}-{value}"
-        elif name == "href":
-            value = f"#{key}-{value.removeprefix('#')}"
-        elif name == "clip-path":
-            value = value.replace("url(#", f"url(#{key}-")
-        elif name == "transform" and value.startswith("rotate(-0 "):
-            value = ""
-        else:
-            value = _numbers(value)
-        if value:
-            kept[name] = value
-    return kept
-
-
-def _style(text: str) -> str:
-    text = re.sub(r"font-family:[^;]*(; )?", "", text)
-    return re.sub(r"#0000([0-9a-f]{2})\b", lambda match: f"var(--{COLOURS[int(match[1], 16)]})", text)
-
-
-def _numbers(text: str) -> str:
-    text = re.sub(r"-?\d+\.\d{2,}", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), text)
-    return re.sub(r"\s+", " ", text).strip()
+    try:
+        from PIL import Image  # matplotlib needs it, too
+    except ImportError as error:
+        raise ImportError(INSTALL) from error
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from ..record.files import overwrite
 from .result import Audit
 
 __all__ = ["EXPORTS", "export"]
@@ -29,7 +29,7 @@ def export(
 
     Args:
         found: The audit.
-        path: The file; one that is there is replaced.
+        path: The file; an existing one is overwritten.
         form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
             ``label_quality``, ``given_label``, ``predicted_label``), ``row``, and ``name`` where the run named its
             samples; ``"label-studio"``: tasks to import, each with the suggested label as a prediction and the given
@@ -44,7 +44,8 @@ def export(
 
     Example:
         >>> import tempfile, numpy as np
-        >>> from torchcurriculum import Record, audit
+        >>> from torchcurriculum import Record
+        >>> from torchcurriculum.audit import audit
         >>> record = Record(2)
         >>> record.set_array("labels", np.array([0, 1]))
         >>> record.append({"epoch": 1}, losses=np.array([0.5, 2.0]))
@@ -60,15 +61,13 @@ def export(
         row["text"] = row["name"] if texts is None else str(texts[row["row"]])
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    EXPORTS[form](rows, temporary)
-    os.replace(temporary, path)
+    with overwrite(path, newline="") as file:
+        EXPORTS[form](rows, file)
     return path
 
 
 def _name(label: Any, names: Sequence[str] | None) -> Any:
-    known = names is not None and isinstance(label, int) and 0 <= label < len(names)
-    return names[label] if names is not None and known else label
+    return names[label] if names is not None and isinstance(label, int) and 0 <= label < len(names) else label
 
 
 def _number(value: float) -> float | None:
@@ -103,11 +102,10 @@ def _task(row: Row) -> Row:
     return task
 
 
-def _write_csv(rows: Sequence[Row], path: Path) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(_issue(rows[0])) if rows else ["row"])
-        writer.writeheader()
-        writer.writerows({name: _safe(value) for name, value in _issue(row).items()} for row in rows)
+def _write_csv(rows: Sequence[Row], file: IO[str]) -> None:
+    writer = csv.DictWriter(file, list(_issue(rows[0])) if rows else ["row"])
+    writer.writeheader()
+    writer.writerows({name: _safe(value) for name, value in _issue(row).items()} for row in rows)
 
 
 def _safe(value: Any) -> Any:
@@ -115,16 +113,15 @@ def _safe(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def _write_json(rows: Sequence[Row], path: Path) -> None:
-    path.write_text(json.dumps([_issue(row) for row in rows], indent=0, allow_nan=False) + "\n", encoding="utf-8")
+def _writer(shape: Callable[[Row], Row]) -> Callable[[Sequence[Row], IO[str]], None]:
+    def write(rows: Sequence[Row], file: IO[str]) -> None:
+        file.write(json.dumps([shape(row) for row in rows], indent=0, allow_nan=False) + "\n")
+
+    return write
 
 
-def _write_tasks(rows: Sequence[Row], path: Path) -> None:
-    path.write_text(json.dumps([_task(row) for row in rows], indent=0, allow_nan=False) + "\n", encoding="utf-8")
-
-
-EXPORTS: dict[str, Callable[[Sequence[Row], Path], None]] = {
+EXPORTS: dict[str, Callable[[Sequence[Row], IO[str]], None]] = {
     "csv": _write_csv,
-    "json": _write_json,
-    "label-studio": _write_tasks,
+    "json": _writer(_issue),
+    "label-studio": _writer(_task),
 }

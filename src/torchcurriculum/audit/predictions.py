@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .functional.noise import ROWS, fit_populations, label_log_odds
+from ..functional.noise import ROWS, fit_populations, label_log_odds
 
 __all__ = ["Predictions"]
 

@@ -1,4 +1,4 @@
-"""The comparison of methods: means, spreads and paired differences over seeds, in plain numpy."""
+"""Results of runs from their records: the best epoch, and means, spreads and paired differences over seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..record import Record
+from .memory import Record
 
 __all__ = ["FURTHER", "METRICS", "MOMENTS", "Summary", "best_epoch", "summarise", "t_quantile"]
 

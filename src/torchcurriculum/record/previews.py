@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .files import naming
+
 __all__ = ["Previews"]
 
 MOST = 10_000  # samples
@@ -74,18 +76,22 @@ class Previews:
         return int(places[0]) if len(places) else None
 
     def save(self, record: str | Path) -> None:
-        """Writes them into the folder of a record; what was there before goes."""
+        """Writes them into the folder of a record and replaces earlier ones."""
         folder = Path(record) / "previews"
         part = folder.with_name("previews.part")
         shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        np.save(part / "rows.npy", self.rows, allow_pickle=False)
-        if self.pictures is not None:
-            np.save(part / "pictures.npy", self.pictures, allow_pickle=False)
-        if self.texts is not None:
-            (part / "texts.json").write_text(json.dumps(list(self.texts)), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+        try:
+            with naming(folder):
+                part.mkdir(parents=True)
+                np.save(part / "rows.npy", self.rows, allow_pickle=False)
+                if self.pictures is not None:
+                    np.save(part / "pictures.npy", self.pictures, allow_pickle=False)
+                if self.texts is not None:
+                    (part / "texts.json").write_text(json.dumps(list(self.texts)), encoding="utf-8")
+                shutil.rmtree(folder, ignore_errors=True)
+                part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
     @classmethod
     def load(cls, record: str | Path) -> Previews | None:

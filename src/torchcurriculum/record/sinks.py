@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from .files import overwrite
+
 __all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "histograms", "scalars", "texts"]
 
 SHARES = (0.05, 0.2, 0.25, 0.25, 0.2, 0.05)  # of the values that lie between a row's quantiles
@@ -77,7 +79,7 @@ def _finite(value: Any) -> bool:
 class CSV:
     """One line per epoch in a file that any spreadsheet reads; needs nothing but Python.
 
-    A file that is there is gone on with, and the lines of epochs that are run again are replaced.
+    Appends to an existing file; lines of epochs that are run again are replaced.
 
     Args:
         path: The file.
@@ -100,7 +102,9 @@ class CSV:
                 with open(self.path, newline="", encoding="utf-8") as file:
                     self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
             except (KeyError, TypeError, ValueError, csv.Error) as error:
-                raise ValueError(f"{self.path} is there and is no table of epochs ({error!r}); move it away") from error
+                raise ValueError(
+                    f"{self.path} exists and is not a table of epochs ({error!r}); move it away"
+                ) from error
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Adds what the row says to its epoch's line, and forgets lines of later epochs."""
@@ -108,13 +112,11 @@ class CSV:
         self.rows = {epoch: kept for epoch, kept in self.rows.items() if epoch <= number}
         self.rows[number] = {**self.rows.get(number, {}), "epoch": number, **values}
         names = dict.fromkeys(name for kept in self.rows.values() for name in kept)
-        temporary = self.path.with_name(self.path.name + ".part")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", newline="", encoding="utf-8") as file:
+        with overwrite(self.path, newline="") as file:
             table = csv.DictWriter(file, names, lineterminator="\n")
             table.writeheader()
             table.writerows(self.rows.values())
-        os.replace(temporary, self.path)
 
 
 class TensorBoard:
@@ -190,7 +192,7 @@ class MLflow:
     Args:
         uri: A folder, or the address of a tracking server or data base.
         experiment: The experiment's name; made if it is not there.
-        run_id: A run to go on with, or None for a new one.
+        run_id: A run to resume, or None for a new one.
         name: The new run's name.
     """
 

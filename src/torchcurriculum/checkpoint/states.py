@@ -1,0 +1,192 @@
+"""Numbered states of a run in a folder: safetensors + JSON, verified before anything is loaded.
+
+A state is written beside the others as ``state-00000012.part``, synced, and only then renamed; older states are removed
+afterwards. So whenever a run is killed, the newest state under its final name is whole. Checksums reveal a state that
+the disk damaged later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..distributed import is_first
+from ..record.files import sync
+from . import disk
+from .ranks import from_first
+from .tree import encode
+
+__all__ = ["Checkpoint"]
+
+NAME = re.compile(r"state-(\d{8,})(\.old)?")
+
+
+class Checkpoint:
+    """Numbered states of a run in a folder; the newest whole one is where a run goes on.
+
+    A part is anything with ``state_dict`` and ``load_state_dict`` (a model, an optimizer, a schedule, a
+    ``GradScaler``, a ``Curriculum``) or a dict of tensors, numbers, strings, lists and dicts, which ``load`` fills.
+    Under ``torch.distributed`` all ranks call ``save`` and ``load``; the first one writes, and all return the same.
+
+    Args:
+        folder: Where the states are; made when the first one is saved.
+        keep: How many states to keep, at least 1. With 2, a state that the disk damages later is no loss of the run.
+
+    Example:
+        >>> import tempfile
+        >>> checkpoint = Checkpoint(tempfile.mkdtemp())
+        >>> model, seen = nn.Linear(2, 1), {"best": 0.75}
+        >>> checkpoint.save(12, model=model, seen=seen)
+        True
+        >>> other, found = nn.Linear(2, 1), {}
+        >>> checkpoint.load(model=other, seen=found), found, torch.equal(model.weight, other.weight)
+        (12, {'best': 0.75}, True)
+    """
+
+    def __init__(self, folder: str | Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, got {keep!r}")
+        self.folder, self.keep = Path(folder), keep
+        self._looked = False
+
+    def save(self, number: int, **parts: Any) -> bool:
+        """Writes a state. A disk that is full or refuses is reported by a warning, and the training goes on.
+
+        Args:
+            number: Where the run is: steps or epochs done, growing. A state with the same number is replaced.
+            parts: What to save, by name.
+
+        Returns:
+            Whether the state is on the disk; if not, the states before it are as they were.
+
+        Raises:
+            TypeError: If a part holds something that safetensors and JSON cannot.
+            ValueError: If the folder holds a state as late as this one and was never looked at with ``load``: the run
+                would begin anew over one that could go on.
+        """
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ValueError(f"a state's number is a whole number from 0 on, got {number!r}")
+        # Every rank asks its parts, for the answer may need all ranks.
+        tensors: dict[str, Tensor] = {}
+        tree = {name: encode(_state_of(part), name, tensors) for name, part in parts.items()}
+        done = False
+        try:
+            if is_first():
+                done = self._try_to_write(number, tree, tensors)
+        finally:
+            done = bool(from_first(int(done)))
+        return done
+
+    def load(self, **parts: Any) -> int | None:
+        """Loads the newest state that is whole; those that are not are reported by a warning and passed over.
+
+        Nothing is loaded into any part before the whole state is read and verified.
+
+        Args:
+            parts: What to load into, by the names they were saved under: the same kinds of objects, or dicts.
+
+        Returns:
+            The state's number; None if there is none.
+
+        Raises:
+            ValueError: If the state lacks a part.
+        """
+        for name, part in parts.items():
+            if not isinstance(part, dict) and not hasattr(part, "load_state_dict"):
+                raise TypeError(f"load fills dicts and objects with load_state_dict; {name} is a {type(part).__name__}")
+        found, state = self._newest()
+        number = from_first(-1 if found is None else found)
+        if number != (-1 if found is None else found):
+            words = "and the ranks of a run must see the same folder"
+            raise ValueError(f"this rank finds state {found} in {self.folder}, the first one {number}, {words}")
+        if found is None:
+            return None
+        missing = [name for name in parts if name not in state]
+        if missing:
+            words = f"holds {', '.join(state)}; it has no {', '.join(missing)}"
+            raise ValueError(f"state {found} in {self.folder} {words}")
+        for name, part in parts.items():
+            if hasattr(part, "load_state_dict"):
+                part.load_state_dict(state[name])
+            else:
+                part.clear()
+                part.update(state[name])
+        return found
+
+    def _states(self) -> list[tuple[int, Path]]:
+        """Numbers and folders, the newest first; one that was being replaced comes after the one that replaced it."""
+        if not self.folder.exists():
+            return []
+        named = [(NAME.fullmatch(path.name), path) for path in self.folder.iterdir()]
+        found = [(int(match[1]), match[2] is None, path) for match, path in named if match]
+        return [(number, path) for number, _, path in sorted(found, reverse=True)]
+
+    def _newest(self) -> tuple[int | None, dict[str, Any]]:
+        self._looked = True
+        for number, path in self._states():
+            try:
+                held, state = disk.read(path)
+                if held != number:
+                    raise disk.CheckpointError(f"{path} holds state {held} under another number")
+                return number, state
+            except (disk.CheckpointError, OSError) as error:
+                if is_first():
+                    warnings.warn(f"{error}; the state before it is taken", stacklevel=3)
+        return None, {}
+
+    def _try_to_write(self, number: int, tree: dict[str, Any], tensors: dict[str, Tensor]) -> bool:
+        temporary = self.folder / f"state-{number:08d}.part"
+        try:
+            self._refuse_to_begin_anew(number)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob("state-*.part"):
+                shutil.rmtree(left)
+            disk.write(temporary, number, tree, tensors)
+            self._put_in_place(temporary)
+        except OSError as error:
+            with suppress(OSError):
+                shutil.rmtree(temporary)
+            words = f"{error.filename or temporary}: {error.strerror or error}"
+            warnings.warn(f"state {number} could not be saved ({words}); the run goes on without it", stacklevel=4)
+            return False
+        with suppress(OSError):  # the state is saved; what is left over here goes with the next one
+            self._tidy(number)
+        return True
+
+    def _refuse_to_begin_anew(self, number: int) -> None:
+        if not self._looked:
+            later = [held for held, _ in self._states() if held >= number]
+            if later:
+                words = f"{self.folder} holds state {later[0]} of an earlier run, and this one is at {number}"
+                raise ValueError(f"{words}. Call load before the training, or choose another folder.")
+            self._looked = True
+
+    def _put_in_place(self, temporary: Path) -> None:
+        path = temporary.with_suffix("")
+        if path.exists():
+            old = path.with_suffix(".old")
+            if old.exists():
+                shutil.rmtree(old)
+            os.rename(path, old)
+        os.rename(temporary, path)
+        sync(self.folder)
+
+    def _tidy(self, number: int) -> None:
+        """Removes what was replaced, and all but the newest ``keep`` states up to this one.
+
+        A later one, which ``load`` passed over, stays until the run gets there: a newer version may have written it.
+        """
+        older = [path for held, path in self._states() if held <= number and not path.suffix]
+        for path in [*older[self.keep :], *self.folder.glob("state-*.old")]:
+            shutil.rmtree(path)
+
+
+def _state_of(part: Any) -> Any:
+    return part.state_dict() if hasattr(part, "state_dict") else part

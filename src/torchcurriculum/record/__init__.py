@@ -1,0 +1,13 @@
+"""What happened in a run, in memory and on disk. Needs no torch: NumPy reads a record.
+
+``memory`` holds ``Record``, ``disk`` its folder, ``results`` the numbers that tables show, ``previews`` what samples
+look like, ``sinks`` where rows go besides the record, and ``files`` how every file of this library is written.
+"""
+
+from .disk import FORMAT, RecordError
+from .files import naming
+from .memory import Record
+from .previews import Previews
+from .results import Summary, best_epoch, summarise
+
+__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "naming", "summarise"]

@@ -1,0 +1,111 @@
+"""Files that are either the old version or the new one, never half of each. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["naming", "overwrite", "remove_leftovers", "sync"]
+
+LINKS = 40  # Linux follows as many before it gives up
+
+
+@contextmanager
+def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **options: Any) -> Iterator[IO[Any]]:
+    """Opens a file for writing that replaces ``path`` when the block ends, and not before.
+
+    The data goes to a temporary file in the same folder. If the block raises, or the disk is full, ``path`` stays as it
+    was and the temporary file is removed. A symbolic link is followed. An existing file keeps its permissions; a new
+    one gets those of the umask. A device, a pipe or an open descriptor (``/dev/stdout``) cannot be replaced and is
+    written to directly.
+
+    Args:
+        path: The file. Its folder must exist.
+        mode: ``"w"`` or ``"wb"``.
+        durable: Whether to wait until the data is on the disk, so that it survives a power failure.
+        options: For ``open``; the default encoding is UTF-8.
+
+    Raises:
+        OSError: If the file cannot be written; its ``filename`` is ``path``.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
+        >>> with overwrite(path) as file:
+        ...     _ = file.write("all of it")
+        >>> path.read_text(), len(list(path.parent.iterdir()))
+        ('all of it', 1)
+    """
+    if "b" not in mode:
+        options = {"encoding": "utf-8", **options}
+    target, found = _resolve(os.fspath(path))
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if target.startswith("/proc/") or (found is not None and not stat.S_ISREG(found.st_mode)):
+        # Appends: what /dev/stdout already received must stay.
+        with naming(path), open(path, mode.replace("w", "a"), **options) as file:
+            yield file
+        return
+    temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
+    try:
+        with naming(path, temporary):
+            with open(temporary, mode.replace("w", "x"), **options) as file:
+                yield file
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            if found is not None:
+                os.chmod(temporary, stat.S_IMODE(found.st_mode))
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _resolve(path: str) -> tuple[str, os.stat_result | None]:
+    """Where ``path`` leads, and what is there; links below /proc are open descriptors and are not followed."""
+    target = os.path.abspath(path)
+    for _ in range(LINKS):
+        target = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
+        if target.startswith("/proc/") or not os.path.islink(target):
+            break
+        target = os.path.join(os.path.dirname(target), os.readlink(target))
+    try:
+        return target, os.stat(target)
+    except FileNotFoundError:
+        return target, None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes the temporary files of a process that was killed inside ``overwrite``; for a folder with one writer."""
+    for path in folder.glob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    if path.is_dir() and os.name != "posix":
+        return  # Windows cannot sync a folder
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def naming(path: str | Path, temporary: str | None = None) -> Iterator[None]:
+    """Names the file in an OSError that names none (as with a full disk), or only the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -20,8 +20,8 @@ import torch
 from torchcurriculum import Record, error_threshold
 from torchcurriculum.functional import weight_change
 from torchcurriculum.report.figures import DASHES, _label_ends, _line, panels_of
+from torchcurriculum.report.html import STYLE
 from torchcurriculum.report.series import spread, stack
-from torchcurriculum.report.style import STYLE
 from torchcurriculum.report.svg import colour, render
 
 if TYPE_CHECKING:

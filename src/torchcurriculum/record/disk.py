@@ -114,27 +114,15 @@ class Folder:
 
 
 class Found:
-    """What a folder holds.
-
-    Args:
-        path: The folder.
-        problems: Damage is noted here and skipped; None raises it.
-
-    Attributes:
-        n: Rows of the training set.
-        meta: What the run said about itself.
-        rows: One dict per whole epoch.
-        ends: Where their lines end, in bytes.
-        histories: Packed per-sample values; these may be longer than ``rows``, as a saved state may know the row of an
-            epoch whose line a kill cut short.
-        arrays: Arrays with one entry per sample, by name.
-    """
+    """What a folder holds. Damage is noted in ``problems`` and skipped; without such a list it is raised."""
 
     def __init__(self, path: Path, problems: list[str] | None = None) -> None:
         head = _read_head(path, problems)
         self.path, self.n, self.meta = path, head["n"], head.get("meta", {})
-        self.rows, self.ends = list[dict[str, Any]](), list[int]()
+        self.rows: list[dict[str, Any]] = []  # of whole epochs
+        self.ends: list[int] = []  # of their lines, in bytes
         self.arrays: dict[str, np.ndarray] = {}
+        # Packed. May be longer than the rows: a saved state may know the row of an epoch whose line a kill cut short.
         self.histories: dict[str, list[np.ndarray]] = {}
         with _noting(problems):
             for row, end in _read_rows(path / "epochs.jsonl"):

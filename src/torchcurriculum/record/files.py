@@ -13,8 +13,6 @@ from typing import IO, Any
 
 __all__ = ["naming", "overwrite", "remove_leftovers", "sync"]
 
-LINKS = 40  # Linux follows as many before it gives up
-
 
 @contextmanager
 def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **options: Any) -> Iterator[IO[Any]]:
@@ -22,8 +20,8 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
 
     The data goes to a temporary file in the same folder. If the block raises, or the disk is full, ``path`` stays as it
     was and the temporary file is removed. A symbolic link is followed. An existing file keeps its permissions; a new
-    one gets those of the umask. A device, a pipe or an open descriptor (``/dev/stdout``) cannot be replaced and is
-    written to directly.
+    one gets those of the umask. A device, a pipe or this process's own output (``/dev/stdout``) cannot be replaced; it
+    is appended to.
 
     Args:
         path: The file. Its folder must exist.
@@ -44,14 +42,14 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
     """
     if "b" not in mode:
         options = {"encoding": "utf-8", **options}
-    target, found = _resolve(os.fspath(path))
+    found = _stat(path)
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if target.startswith("/proc/") or (found is not None and not stat.S_ISREG(found.st_mode)):
-        # Appends: what /dev/stdout already received must stay.
+    if found is not None and (not stat.S_ISREG(found.st_mode) or _is_our_output(found)):
         with naming(path), open(path, mode.replace("w", "a"), **options) as file:
             yield file
         return
+    target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
     try:
         with naming(path, temporary):
@@ -69,18 +67,18 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
         raise
 
 
-def _resolve(path: str) -> tuple[str, os.stat_result | None]:
-    """Where ``path`` leads, and what is there; links below /proc are open descriptors and are not followed."""
-    target = os.path.abspath(path)
-    for _ in range(LINKS):
-        target = os.path.join(os.path.realpath(os.path.dirname(target)), os.path.basename(target))
-        if target.startswith("/proc/") or not os.path.islink(target):
-            break
-        target = os.path.join(os.path.dirname(target), os.readlink(target))
+def _stat(path: str | Path) -> os.stat_result | None:
     try:
-        return target, os.stat(target)
+        return os.stat(path)
     except FileNotFoundError:
-        return target, None
+        return None
+
+
+def _is_our_output(found: os.stat_result) -> bool:
+    """Whether a file receives what this process prints: once replaced, it would not receive the rest."""
+    with suppress(OSError):  # a process may have closed them
+        return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in (1, 2))
+    return False
 
 
 def remove_leftovers(folder: Path) -> None:

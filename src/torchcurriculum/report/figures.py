@@ -72,30 +72,30 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
     if not lines:
         raise Missing(f"The records hold no {words.lower()} ({name}).")
 
-    last = max(int(line.epochs[-1]) for line in lines.values())
-    halves = (1, last // 2 + 1) if last >= LONG else (1,)
-
-    def draw() -> Figure:
-        figure, panels = panels_of([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
-        for axes, begin in zip(panels, halves, strict=True):
-            ends = []
-            for method, line in lines.items():
-                tint, dashes = looks[method]
-                line = line.since(begin)
-                if len(line.epochs):
-                    _line(axes, line, tint, dashes, scale=100)
-                    ends.append((100 * line.mean[-1], _short(method), tint))
-            _from_to(axes, begin, last)
-            axes.set_title(f"{words}, %" if begin == 1 else "The second half, enlarged", loc="left")
-        _label_ends(panels[-1], ends)
-        return figure
-
     finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
     caption = f"{words} over epochs"
     if any(len(records) > 1 for records in runs.values()):
         caption += ", mean over seeds; the band reaches from the least to the greatest seed"
     caption += "."
-    return render(draw, key, f"{words} over epochs. At the end: {finals}."), caption
+    return render(lambda: _curves(lines, looks, words), key, f"{words} over epochs. At the end: {finals}."), caption
+
+
+def _curves(lines: Mapping[str, Spread], looks: Mapping[str, tuple[str, Any]], words: str) -> Figure:
+    last = max(int(line.epochs[-1]) for line in lines.values())
+    halves = (1, last // 2 + 1) if last >= LONG else (1,)
+    figure, panels = panels_of([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
+    for axes, begin in zip(panels, halves, strict=True):
+        ends = []
+        for method, line in lines.items():
+            tint, dashes = looks[method]
+            line = line.since(begin)
+            if len(line.epochs):
+                _line(axes, line, tint, dashes, scale=100)
+                ends.append((100 * line.mean[-1], _short(method), tint))
+        _from_to(axes, begin, last)
+        axes.set_title(f"{words}, %" if begin == 1 else "The second half, enlarged", loc="left")
+    _label_ends(panels[-1], ends)
+    return figure
 
 
 def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
@@ -321,16 +321,13 @@ def _fan(axes: Axes, epochs: np.ndarray, table: np.ndarray) -> None:
 
 def _log_axis(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic axis with plain numbers, at least from a half to two."""
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     low, high = min(0.5, *values) / 1.15, max(2.0, *values) * 1.15
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    steps = (1, 2, 5) if high / low < 100 else (1,)
-    ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-    ticks = ticks[:: -(-len(ticks) // 7)]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,), numticks=8))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
 
 

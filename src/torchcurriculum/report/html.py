@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib import resources
 
-from .style import STYLE
+__all__ = ["STYLE", "escape", "figure", "frame", "missing", "table", "tiles"]
 
-__all__ = ["escape", "figure", "frame", "missing", "table", "tiles"]
+STYLE = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
 
 
 def frame(title: str, lede: str, sections: Mapping[str, str]) -> str:

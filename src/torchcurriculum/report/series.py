@@ -69,13 +69,11 @@ def spread(table: np.ndarray) -> Spread:
         >>> spread(np.array([[1.0, np.nan, 4.0], [3.0, np.nan, np.nan]])).mean
         array([2., 4.])
     """
-    known = np.isfinite(table)
-    some = known.any(axis=0)
-    table, known = table[:, some], known[:, some]
-    mean = np.where(known, table, 0.0).sum(axis=0) / known.sum(axis=0)
-    low = np.where(known, table, np.inf).min(axis=0, initial=np.inf)
-    high = np.where(known, table, -np.inf).max(axis=0, initial=-np.inf)
-    return Spread(np.flatnonzero(some) + 1, mean, low, high)
+    table = np.where(np.isfinite(table), table, np.nan)
+    some = ~np.isnan(table).all(axis=0)
+    table = table[:, some]
+    low, high = np.nanmin(table, axis=0, initial=np.inf), np.nanmax(table, axis=0, initial=-np.inf)
+    return Spread(np.flatnonzero(some) + 1, np.nanmean(table, axis=0), low, high)
 
 
 def early_epochs(records: Sequence[Record]) -> np.ndarray:

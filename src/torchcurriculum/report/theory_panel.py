@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .. import theory
 from ..record import Record, RecordError
+from .figures import panels_of
 from .html import figure, table
 from .series import Missing
 from .svg import colour, render
@@ -22,10 +23,30 @@ __all__ = ["THEORY_WORDS", "theory_panel"]
 
 THETA = 0.1
 ROUNDING = 1e-9
+CAPTION = (
+    "Solid: what the run did. Dashed: the bound. Shaded: between the two. The thin line of Theorem 2 is the product of "
+    "the normalisers, which lies between."
+)
+FOURTH = (
+    " Theorem 4 is about unseen samples and its bound cannot be computed; its measurable part, the share of training "
+    "samples with b ≤ {theta} from epoch {first} to {last}, is {share:.1%}."
+)
 THEORY_WORDS = (
     "The paper proves bounds on what APW does to a training set. Here both sides of each are computed from the record, "
     "epoch by epoch: a solid line has to stay on its side of the dashed one."
 )
+
+
+class Sides(NamedTuple):
+    """Both sides of every statement, for one record."""
+
+    first: theory.DifficultyBound
+    second: theory.Effectiveness
+    third: theory.Stability
+    q: float
+    phase: theory.Phase | None  # the last positive one
+    fourth: float
+    lemma: theory.Decay | None
 
 
 def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
@@ -34,28 +55,12 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
     Raises:
         Missing: Where the theorems are not about this run, with the reason.
     """
-    record = records[0]
     try:
         with np.errstate(all="ignore"):  # of a damaged record
-            q, positive = theory.strength(record), theory.positive_phases(record)
-            first, second = theory.difficulty_bound(record), theory.effectiveness(record)
-            third = theory.stability(record, THETA)
-            phase = positive[-1] if positive else None
-            fourth = theory.generalisation(record, phase, THETA) if phase else math.nan
-            lemma = theory.decay(record, phase, THETA) if phase else None
+            sides = _compute(records[0])
     except (RecordError, ValueError) as reason:
         raise Missing(str(reason)) from reason
-
-    def draw() -> Figure:
-        from .figures import panels_of
-
-        made, panels = panels_of([(0.35, 1.95), (2.72, 1.95), (5.09, 1.95)], 2.4)
-        _sides(panels[0], first.hard_weight, first.bound, "1: weight on hard samples", below=True)
-        _sides(panels[1], second.failure, second.bound, "2: share not retentive", below=True)
-        panels[1].plot(_epochs(second.product), second.product, color=colour("choice-4"), linewidth=0.9)
-        _sides(panels[2], third.fraction, third.bound, f"3: share with m > {THETA}", below=False)
-        return made
-
+    first, second, third, q, phase, fourth, lemma = sides
     lines = [
         ("Theorem 1", _row(first.hard_weight, first.bound, "<")),
         ("Theorem 2", _row(second.failure, second.bound, "≤")),
@@ -64,18 +69,31 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
     ]
     if lemma is not None and lemma.applies:
         lines.append(("Lemma 2", _row(np.array([lemma.eta]), np.array([lemma.eta_bound]), "≤")))
-    caption = (
-        f"{method}, first seed, q = {q:g}. Solid: what the run did. Dashed: the bound. Shaded: between the two. The "
-        "thin line of Theorem 2 is the product of the normalisers, which lies between."
-    )
+    caption = f"{method}, first seed, q = {q:g}. {CAPTION}"
     if phase is not None:
-        caption += (
-            " Theorem 4 is about unseen samples and its bound cannot be computed; its measurable part, the share of "
-            f"training samples with b ≤ {THETA} from epoch {phase.first} to {phase.last}, is {fourth:.1%}."
-        )
-    image = render(draw, key, f"Theorems 1 to 3 for {method}: both sides over the epochs.")
+        caption += FOURTH.format(theta=THETA, first=phase.first, last=phase.last, share=fourth)
+    image = render(lambda: _draw(sides), key, f"Theorems 1 to 3 for {method}: both sides over the epochs.")
     head = ["Statement", "Left side, last epoch", "", "Right side", "Holds in"]
     return figure(image, caption) + table("Both sides at the last epoch, and in how many epochs it holds.", head, lines)
+
+
+def _compute(record: Record) -> Sides:
+    q, positive = theory.strength(record), theory.positive_phases(record)
+    sides = theory.difficulty_bound(record), theory.effectiveness(record), theory.stability(record, THETA)
+    if not positive:
+        return Sides(*sides, q, None, math.nan, None)
+    phase = positive[-1]
+    return Sides(*sides, q, phase, theory.generalisation(record, phase, THETA), theory.decay(record, phase, THETA))
+
+
+def _draw(sides: Sides) -> Figure:
+    made, panels = panels_of([(0.35, 1.95), (2.72, 1.95), (5.09, 1.95)], 2.4)
+    first, second, third = sides[:3]
+    _sides(panels[0], first.hard_weight, first.bound, "1: weight on hard samples", below=True)
+    _sides(panels[1], second.failure, second.bound, "2: share not retentive", below=True)
+    panels[1].plot(_epochs(second.product), second.product, color=colour("choice-4"), linewidth=0.9)
+    _sides(panels[2], third.fraction, third.bound, f"3: share with m > {THETA}", below=False)
+    return made
 
 
 def _epochs(values: np.ndarray) -> np.ndarray:

@@ -99,6 +99,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kind_of(path: str) -> str:
+    """The name of a file, the same for all temporary ones."""
+    return re.sub(r"^\.[0-9a-f]{16}\.part$", "temporary", Path(path).name)
+
+
 def watch_files(folder: Path, note: Callable[[str], None]) -> None:
     """Calls ``note`` before every change that Python makes to a file in ``folder``, and before every sync."""
     prefix, real = str(folder), os.fsync
@@ -108,10 +113,10 @@ def watch_files(folder: Path, note: Callable[[str], None]) -> None:
             return
         path = str(arguments[0])
         if path.startswith(prefix) or event in ("os.remove", "os.rmdir"):  # rmtree names files from inside a folder
-            note(f"{event} {Path(path).name}")
+            note(f"{event} {kind_of(path)}")
 
     def synced(descriptor: int) -> None:
-        note(f"fsync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        note(f"fsync {kind_of(os.readlink(f'/proc/self/fd/{descriptor}'))}")
         real(descriptor)
 
     sys.addaudithook(hook)
@@ -233,7 +238,7 @@ def campaign(root: Path, kills: int, seed: int) -> list[dict[str, Any]]:
     draw, done = random.Random(seed), []
     events, seconds = undisturbed(train, root / "undisturbed")
     places = moments(events, draw)
-    states = sum(event == "open state.json" for event in events)
+    states = sum(event == "fsync tensors.safetensors" for event in events)
     for number in range(kills):
         folder = root / f"killed-{number:02d}"
         folder.mkdir()

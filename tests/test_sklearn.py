@@ -280,7 +280,7 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
 import importlib, sys
 for name in ("sklearn", "skorch", "tensorboard", "wandb", "mlflow"):
     sys.modules[name] = None
-from torchcurriculum import sinks
+from torchcurriculum.record import sinks
 attempts = {
     "sklearn": lambda: importlib.import_module("torchcurriculum.integrations.sklearn"),
     "skorch": lambda: importlib.import_module("torchcurriculum.integrations.skorch"),

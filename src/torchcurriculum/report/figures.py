@@ -337,15 +337,15 @@ def _marks(axes: Axes, edges: Sequence[np.ndarray], sizes: np.ndarray, group: Gr
     from matplotlib.path import Path
 
     x, y = ((edge[1:] + edge[:-1]) / 2 for edge in edges)
-    length = 0 if group.cap != "butt" else 0.3 * (x[1] - x[0])
+    length = 0.4 * (x[1] - x[0]) if group.cap == "butt" else 0.0
     for size in range(1, 5):
         columns, lines = np.nonzero(sizes == size)
         if len(columns):
             points = np.stack([x[columns] - length, y[lines], x[columns] + length, y[lines]], axis=1).reshape(-1, 2)
             path = Path(points, np.tile([Path.MOVETO, Path.LINETO], len(columns)))
             path.should_simplify = False
-            style: Any = {"color": colour(group.tint), "capstyle": group.cap, "linewidth": 1.2 * size, "alpha": 0.6}
-            axes.add_patch(PathPatch(path, fill=False, **style))
+            style: Any = {"color": colour(group.tint), "capstyle": group.cap, "alpha": 0.6}
+            axes.add_patch(PathPatch(path, fill=False, linewidth=(0.6 if length else 1.2) * size, **style))
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

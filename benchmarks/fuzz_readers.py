@@ -31,7 +31,8 @@ from types import FunctionType
 import numpy as np
 import torch
 
-from torchcurriculum import Record, audit, theory
+from torchcurriculum import Record, theory
+from torchcurriculum.audit import audit
 from torchcurriculum.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
@@ -278,7 +279,7 @@ def loop(target: str, seconds: float, seed: int) -> int:
 def with_atheris(target: str, rest: list[str]) -> None:
     import atheris
 
-    names = ("record", "audit", "theory.quantities", "theory.theorems", "data.cifar_n")
+    names = ("record.disk", "audit.ranking", "theory.quantities", "theory.theorems", "data.cifar_n")
     names += ("data.text_files", "data.tudataset", "data.glue", "data.table", "data.webvision")
     for name in names:
         module = sys.modules[f"torchcurriculum.{name}"]

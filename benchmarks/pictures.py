@@ -19,7 +19,7 @@ import torch
 
 from torchcurriculum import Record, error_threshold
 from torchcurriculum.functional import weight_change
-from torchcurriculum.report.figures import DASHES, _label_ends, _line, panels_of
+from torchcurriculum.report.figures import DASHES, _label_ends, _lines, panels_of
 from torchcurriculum.report.html import STYLE
 from torchcurriculum.report.series import spread, stack
 from torchcurriculum.report.svg import colour, render
@@ -54,10 +54,11 @@ def accuracy(runs: dict[str, list[Record]]) -> str:
 
     def draw() -> Figure:
         figure, (axes,) = panels_of([(0.4, 5.75)], 3.1)
-        ends = []
-        for dashes, (name, line) in zip(DASHES, lines.items(), strict=False):
-            _line(axes, line, colour(SHOWN[name]), dashes, scale=100)
-            ends.append((100 * line.mean[-1], f"{name} {100 * line.mean[-1]:.0f}", colour(SHOWN[name])))
+        named = [
+            (line, f"{name} {100 * line.mean[-1]:.0f}", colour(SHOWN[name]), dashes)
+            for dashes, (name, line) in zip(DASHES, lines.items(), strict=False)
+        ]
+        ends = _lines(axes, named, scale=100)
         axes.set_ylim(45, 100)
         axes.set_xlim(1, len(lines["vanilla"].epochs))
         axes.set_title("Test accuracy, %, while training on digits with 40 % wrong labels", loc="left")

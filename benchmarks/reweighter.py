@@ -19,7 +19,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from torchcurriculum import audit, error_threshold
+from torchcurriculum import error_threshold
+from torchcurriculum.audit import audit
 from torchcurriculum.integrations.sklearn import APWReweighter
 
 DATA = {"digits": (load_digits, (0.0, 0.2, 0.4)), "breast cancer": (load_breast_cancer, (0.0, 0.15, 0.3))}

@@ -104,6 +104,8 @@ def naming(path: str | Path, temporary: str | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None and str(path) not in str(error):  # NumPy says only how much it wrote
+            raise OSError(f"{path}: {error}") from error
         if error.errno is None or error.filename not in (None, temporary):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -85,13 +85,8 @@ def _curves(lines: Mapping[str, Spread], looks: Mapping[str, tuple[str, Any]], w
     halves = (1, last // 2 + 1) if last >= LONG else (1,)
     figure, panels = panels_of([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
     for axes, begin in zip(panels, halves, strict=True):
-        ends = []
-        for method, line in lines.items():
-            tint, dashes = looks[method]
-            line = line.since(begin)
-            if len(line.epochs):
-                _line(axes, line, tint, dashes, scale=100)
-                ends.append((100 * line.mean[-1], _short(method), tint))
+        named = [(line.since(begin), _short(method), *looks[method]) for method, line in lines.items()]
+        ends = _lines(axes, named, scale=100)
         _from_to(axes, begin, last)
         axes.set_title(f"{words}, %" if begin == 1 else "The second half, enlarged", loc="left")
     _label_ends(panels[-1], ends)
@@ -105,18 +100,13 @@ def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
 
     def draw() -> Figure:
         figure, (left, right) = panels_of([(0.35, 2.75), (4.2, 2.55)], 2.3)
-        ends = []
-        for line, words, tint, dashes in ((rho, "ρ", "choice-1", "-"), (eprop, "E-Prop", "choice-2", DASHES[1])):
-            if len(line.epochs):
-                _line(left, line, colour(tint), dashes)
-                ends.append((line.mean[-1], words, colour(tint)))
+        shares = ((rho, "ρ", colour("choice-1"), "-"), (eprop, "E-Prop", colour("choice-2"), DASHES[1]))
+        ends = _lines(left, shares)
         left.set_ylim(-0.03, 1.03)
         _label_ends(left, ends)
         left.set_title("Difficulty ρ and easy share E-Prop", loc="left", pad=14)
         right.axhline(0, color=colour("muted"), linewidth=0.6)
-        if len(alpha.epochs):
-            _line(right, alpha, colour("choice-4"), "-")
-            _label_ends(right, [(alpha.mean[-1], "α", colour("choice-4"))])
+        _label_ends(right, _lines(right, [(alpha, "α", colour("choice-4"), "-")]))
         right.set_title("Weight change α", loc="left", pad=14)
         for axes in (left, right):
             _shade(axes, early, bool(firsts))
@@ -162,11 +152,8 @@ def weight_groups(method: str, records: Sequence[Record], key: str) -> tuple[str
         edges = [edge for lines in sides.values() for line in lines.values() for edge in (line.low, line.high)]
         known = [float(edge.min()) for edge in edges if len(edge)] + [float(edge.max()) for edge in edges if len(edge)]
         for axes, (title, lines) in zip(panels, sides.items(), strict=True):
-            ends = []
-            for (words, line), tint, dashes in zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False):
-                if len(line.epochs):
-                    _line(axes, line, colour(tint), dashes)
-                    ends.append((line.mean[-1], words, colour(tint)))
+            looks = zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False)
+            ends = _lines(axes, [(line, words, colour(tint), dashes) for (words, line), tint, dashes in looks])
             _log_axis(axes, [max(value, TINY) for value in known])
             _from_to(axes, 1, max(len(record.epochs) for record in records))
             _label_ends(axes, ends)
@@ -236,10 +223,19 @@ def panels_of(
     return figure, panels
 
 
-def _line(axes: Axes, line: Spread, tint: str, dashes: Any, scale: float = 1.0) -> None:
-    few = "o" if len(line.epochs) <= 2 else None  # one epoch makes no line
-    axes.fill_between(line.epochs, scale * line.low, scale * line.high, color=tint, alpha=0.14, linewidth=0)
-    axes.plot(line.epochs, scale * line.mean, color=tint, linestyle=dashes, linewidth=1.5, marker=few, markersize=4)
+End = tuple[float, str, str]  # where a line ends, its name and its colour
+
+
+def _lines(axes: Axes, lines: Iterable[tuple[Spread, str, str, Any]], scale: float = 1.0) -> list[End]:
+    """Draws lines (values, name, colour, dashes) with their bands; returns where they end, to be named there."""
+    ends = []
+    for line, words, tint, dashes in lines:
+        if len(line.epochs):
+            axes.fill_between(line.epochs, scale * line.low, scale * line.high, color=tint, alpha=0.14, linewidth=0)
+            mark: Any = {"marker": "o", "markersize": 4} if len(line.epochs) <= 2 else {}  # one epoch makes no line
+            axes.plot(line.epochs, scale * line.mean, color=tint, linestyle=dashes, linewidth=1.5, **mark)
+            ends.append((scale * float(line.mean[-1]), words, tint))
+    return ends
 
 
 def _from_to(axes: Axes, first: int, last: int) -> None:
@@ -248,7 +244,7 @@ def _from_to(axes: Axes, first: int, last: int) -> None:
     axes.set_xlim(first - pad, last + pad)
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+def _label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Names lines at their right ends, moved apart where they would touch."""
     # In axes units: the only ones in which text has the same height everywhere.
     low, high = axes.get_ylim()

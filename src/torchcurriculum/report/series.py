@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import theory
 from ..record import Record, RecordError
+from ..theory.quantities import softmax, trajectory
 
 __all__ = [
     "DataMap",
@@ -136,23 +136,20 @@ def group_weights(records: Sequence[Record]) -> dict[str, Spread]:
 
 def _group_means(record: Record, group: np.ndarray | None) -> np.ndarray:
     """(2, K) the mean weights of one seed in a group of samples, by default the easy ones, and in the others."""
+    means = np.full((2, len(record.epochs)), np.nan)
     try:
-        final = record.n * theory.weights(record)
+        for epoch, (easy, performance) in enumerate(trajectory(record)):
+            weights = record.n * softmax(-performance)
+            inside = easy if group is None else group
+            for place, rows in enumerate((inside, ~inside)):
+                if rows.any():
+                    means[place, epoch] = weights[rows].mean()
     except RecordError as reason:
         raise Missing(f"The mean weights of groups of samples cannot be rebuilt: {reason}") from reason
     recorded = _seven(record.epochs[-1].get("weight_quantiles"))
     # A single epoch of I-weighting looks like E-weighting until its end.
-    if recorded and not np.allclose([final.min(), final.max()], [recorded[0], recorded[-1]], rtol=1e-3):
+    if recorded and not np.allclose([weights.min(), weights.max()], [recorded[0], recorded[-1]], rtol=1e-3):
         raise Missing("The mean weights of groups of samples cannot be rebuilt: weights changed inside epochs.")
-    means = np.full((2, len(record.epochs)), np.nan)
-    performance = np.zeros(record.n)
-    for epoch, (alpha, easy) in enumerate(zip(record.column("alpha"), record.rows("easy"), strict=True)):
-        performance += np.where(easy, alpha, -alpha)  # g_K, Eq. 6; the weights are softmax(-g_K)
-        raw = np.exp(performance.min() - performance)
-        inside = easy if group is None else group
-        for place, rows in enumerate((inside, ~inside)):
-            if rows.any():
-                means[place, epoch] = raw[rows].mean() / raw.mean()
     return means
 
 

@@ -78,8 +78,7 @@ def audit(record: Record) -> Audit:
         visible = _wrong_by_probabilities(record, labels) >= DOUBTED
     see_two = [(fit, values) for fit, values in zip(fits, opinions, strict=True) if visible and fit.real]
     scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in see_two]
-    scores = scores or [-values for values in opinions]
-    score = np.where(seen, np.mean(scores, axis=0), -np.inf)
+    score = np.where(seen, np.mean(scores or [-values for values in opinions], axis=0), -np.inf)
     issue = seen & (score > 0) & visible
     return Audit(
         order=np.argsort(-score, kind="stable"),

@@ -25,9 +25,11 @@ import audit
 import numpy as np
 import torch
 
-from torchcurriculum.data import Images
-from torchcurriculum.recipes import RECIPES, trainer
-from torchcurriculum.recipes.sources import MODELS, Problem, load_data
+from torchcurriculum.lab import trainer
+from torchcurriculum.lab.data import Images
+from torchcurriculum.lab.provenance import environment
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import MODELS, Problem, load_data
 from torchcurriculum.report.table import best_epoch
 
 KEYS = [f"{part}_{name}" for part in ("valid", "test") for name in ("acc", "eprop", "ece")]
@@ -43,7 +45,7 @@ SETS: dict[str, dict[str, Any]] = {
 @functools.cache
 def problem(name: str, seed: int, folder: Path) -> Problem:
     base, _, part = name.partition("-")
-    found = load_data(RECIPES["cifar10-n40"]().with_(**SETS[base]), seed, folder)
+    found = load_data(RECIPES["cifar10-n40"].with_(**SETS[base]), seed, folder)
     return found if not part else _right_only(found)
 
 
@@ -74,7 +76,7 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path) -> dict[str, Any]:
-    recipe = RECIPES["cifar10-n40"]().with_(
+    recipe = RECIPES["cifar10-n40"].with_(
         epochs=job["epochs"],
         measure=job.get("measure", "pass"),
         **SETS[job["set"].partition("-")[0]],
@@ -142,7 +144,7 @@ def main() -> None:
         one.start()
     left, done = options.workers, 0
     with open(options.out, "a") as file:
-        file.write(json.dumps({"environment": trainer.environment(), "extra": extra}) + "\n")
+        file.write(json.dumps({"environment": environment(), "extra": extra}) + "\n")
         while left:
             row = results.get()
             left -= row is None

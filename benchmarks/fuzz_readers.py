@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from torchcurriculum import Record, audit, theory
-from torchcurriculum.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
+from torchcurriculum.lab.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 

@@ -37,7 +37,6 @@ ALLOWED: dict[str, set[str]] = {
     "thresholds": {"core", "functional"},
     "losses": {"core"},
     "data": {"core"},
-    "models": set(),
     "summary": {"core", "distributed"},
     "curriculum": {"core", "data", "distributed", "kernels", "record", "summary", "measuring"},
     "measuring": {"core", "data", "distributed"},
@@ -48,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"record", "theory", "audit", "previews"},
     "integrations": {"checkpoint", "core", "curriculum", "data", "losses", "methods", "record"},
 }
-FREE = {"recipes", "cli", "__init__", "__main__"}
+FREE = {"lab", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}
 ONLY_NUMPY = {"previews", "record", "theory", "report"}
 

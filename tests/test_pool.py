@@ -47,6 +47,11 @@ def workers(process: int) -> list[int]:
     return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
+def alive(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and ") Z " not in stat.read_text()
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("alone") / "runs"
@@ -124,10 +129,10 @@ def test_workers_end_with_their_parent_and_save_first(tmp_path: Path) -> None:
         begun.kill()
     begun.communicate(timeout=120)
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{child}").exists() for child in crew) and time.monotonic() < deadline:
+    while any(map(alive, crew)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(crew) == 2
-    assert not any(Path(f"/proc/{child}").exists() for child in crew)
+    assert not any(map(alive, crew))
     assert len(list(out.rglob("states/*"))) >= 2
 
 

@@ -40,15 +40,15 @@ def run(
 ) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
-    Runs that were finished in ``out`` before are not trained again, and one that was killed goes on where it was.
+    Finished runs in ``out`` are not trained again, and one that was killed resumes.
 
     Args:
         recipe: What to run.
         out: The folder; one that holds another recipe, or this one with other settings or data, is refused.
         data: Folder of the data set, for recipes that need one.
-        echo: Where the words go.
+        echo: Called with each line of output.
         save_seconds: How old the saved state of a run may get.
-        jobs: How many runs at once, each in a process of its own.
+        jobs: How many runs at once, each in its own process.
 
     Returns:
         The records, by method.
@@ -64,17 +64,16 @@ def run(
     try:
         runs = _train_all(recipe, out, data, echo, save_seconds, jobs)
     except (ValueError, OSError, ImportError):
-        if new and not any(out.rglob("record.json")):  # a mistake in the command shall not keep the folder
+        if new and not any(out.rglob("record.json")):  # after a mistake in the command the folder stays usable
             (out / "recipe.json").unlink(missing_ok=True)
         raise
     rows = table_of(runs)
     found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
     write_json(out / "summary.json", _summary(recipe, rows, found))
     report = _report(recipe, runs, out)
-    echo("\n" + format_table(rows))
-    echo(format_published(recipe.name, rows))
-    echo(format_audits(found, class_names(next(iter(runs.values()))[0])))
-    echo(f"\n{report}")
+    audits = format_audits(found, class_names(next(iter(runs.values()))[0]))
+    for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
+        echo(text)
     return runs
 
 

@@ -19,15 +19,14 @@ of the training set and e = 0.3. Where it is silent, this recipe chooses:
   (``pairs="seen"``). ``pairs="reweighted"`` takes both gradients under w_k, so that only curvature is seen.
 - **Snapshots** after 50, 100 and 150 iterations. **Seed** 0, the first one; the table is over many.
 
-``python -m torchcurriculum.lab.recipes.separable --seeds 10`` prints the table of ``docs/results/separable.md``.
+``python -m torchcurriculum.lab.recipes.separable_table --seeds 10`` prints the table of ``docs/results/separable.md``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -46,11 +45,9 @@ __all__ = [
     "Fit",
     "Points",
     "Separable",
-    "compare",
     "confidence_band",
     "fit",
     "generate",
-    "main",
     "run",
     "separating_direction",
     "summary",
@@ -233,10 +230,7 @@ def fit(recipe: Separable, points: Points, weighted: bool = True) -> Fit:
         optimizer.step(closure)
         path.append(omega.detach().clone())
         used.append(weights)
-        easy = easiness(losses, recipe.threshold) > 0
-        row = {"epoch": number, "eprop": float(easy.double().mean()), "loss_mean": float(losses.mean())}
-        row.update(_report(method), **_scores(recipe, points, path[-1]))
-        record.append(row, losses=losses.numpy(), easy=easy.numpy())
+        _append(record, recipe, losses, _report(method) | _scores(recipe, points, path[-1]))
     record.set_array("weights", weights.numpy())
     return Fit(torch.stack(path), torch.stack(used) if used else weights.new_empty(0, n), record)
 
@@ -264,6 +258,12 @@ def _begin_record(recipe: Separable, points: Points, method: APW | None) -> Reco
     record.set_array("features", points.x[:, :2].numpy())
     record.set_array("labels", (points.y > 0).long().numpy())
     return record
+
+
+def _append(record: Record, recipe: Separable, losses: Tensor, more: dict[str, Any]) -> None:
+    easy = easiness(losses, recipe.threshold) > 0
+    row = {"epoch": len(record.epochs) + 1, "eprop": float(easy.double().mean()), "loss_mean": float(losses.mean())}
+    record.append(row | more, losses=losses.numpy(), easy=easy.numpy())
 
 
 def _report(method: APW | None) -> dict[str, Any]:
@@ -322,81 +322,8 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
     figures.draw(folder, recipe, points, standard, by_tau, result)
     (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for name, words in {"standard": "standard LR", "apw": "APW + LR"}.items():
-        ends = result[name]
-        echo(
-            f"{words:<11}  E-Prop at e = {recipe.threshold}: train {ends['train_eprop']:.3f}, "
-            f"test {ends['test_eprop']:.3f}; test accuracy {ends['test_accuracy']:.3f}"
-        )
+        train, test, accuracy = (result[name][key] for key in ("train_eprop", "test_eprop", "test_accuracy"))
+        line = f"{words:<11}  E-Prop at e = {recipe.threshold}: train {train:.3f}, test {test:.3f}"
+        echo(f"{line}; test accuracy {accuracy:.3f}")
     echo(f"wrote {folder / 'separable.html'}")
     return result
-
-
-SHARES = {"train_eprop": "train E-Prop", "test_eprop": "test E-Prop", "test_accuracy": "test accuracy"}
-COLUMNS = {**SHARES, "norm": "norm of omega", "iterations": "iterations"}
-DIGITS = {"norm": 2, "iterations": 1}
-
-
-def compare(recipe: Separable, seeds: Iterable[int]) -> dict[str, list[dict[str, Any]]]:
-    """Ends of every variant for every seed: both models, the two optimizer readings, and every tau.
-
-    Args:
-        recipe: The example.
-        seeds: Seeds of the points; every variant sees the same ones.
-
-    Returns:
-        For each variant's name a ``summary`` per seed.
-    """
-    searching, reweighted = replace(recipe, line_search=True), replace(recipe, pairs="reweighted")
-    variants: dict[str, tuple[Separable, bool]] = {
-        "standard LR": (recipe, False),
-        "APW + LR": (recipe, True),
-        "APW + LR, pairs reweighted": (reweighted, True),
-        "standard LR, line search": (searching, False),
-        "APW + LR, line search": (searching, True),
-    }
-    others = [tau for tau in recipe.taus if tau != recipe.tau]
-    variants.update({f"APW + LR, tau = {tau}": (replace(recipe, tau=tau), True) for tau in others})
-    ends: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
-    for seed in seeds:
-        points = generate(recipe, seed)
-        for name, (variant, weighted) in variants.items():
-            ends[name].append(summary(variant, points, fit(variant, points, weighted)))
-    return ends
-
-
-def _table(ends: dict[str, list[dict[str, Any]]]) -> str:
-    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, rows in ends.items():
-        cells = [_spread([row[column] for row in rows], DIGITS.get(column, 4)) for column in COLUMNS]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _gains(ends: dict[str, list[dict[str, Any]]], name: str) -> str:
-    lines = [f"{name} minus standard LR, seed by seed:"]
-    for column, words in SHARES.items():
-        gains = [a[column] - b[column] for a, b in zip(ends[name], ends["standard LR"], strict=True)]
-        ahead, behind = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-        lines.append(
-            f"- {words}: {_spread(gains)}; ahead {ahead}, behind {behind}, equal {len(gains) - ahead - behind}"
-        )
-    return "\n".join(lines)
-
-
-def _spread(values: Sequence[float], digits: int = 4) -> str:
-    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=min(1, len(values) - 1)):.{digits}f}"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the table over seeds: mean ± standard deviation of every variant, and the gains seed by seed."""
-    parser = argparse.ArgumentParser(prog="python -m torchcurriculum.lab.recipes.separable", description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=10, help="how many seeds, from 0 (default: 10)")
-    seeds = parser.parse_args(arguments).seeds
-    if seeds < 1:
-        parser.error(f"--seeds must be at least 1, got {seeds}")
-    ends = compare(Separable(), range(seeds))
-    print(_table(ends), _gains(ends, "APW + LR"), _gains(ends, "APW + LR, pairs reweighted"), sep="\n\n")
-
-
-if __name__ == "__main__":
-    main()

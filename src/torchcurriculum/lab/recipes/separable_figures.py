@@ -220,7 +220,7 @@ th:first-child {{ text-align: left; font-weight: normal; }}
 </style></head><body>
 <h1>APW and logistic regression on linearly separable points</h1>
 <p>The illustrative example of the paper's Appendix C, seed {seed}: one draw of the points. One draw decides little;
-<code>python -m torchcurriculum.lab.recipes.separable --seeds 10</code> compares over many.</p>
+<code>python -m torchcurriculum.lab.recipes.separable_table --seeds 10</code> compares over many.</p>
 <table><thead><tr><th></th><th>train E-Prop</th><th>test E-Prop</th><th>test accuracy</th></tr></thead>
 <tbody>{rows}</tbody></table>
 {figures}

@@ -150,7 +150,7 @@ def test_the_wheel_holds_the_code_and_imports_from_elsewhere(tmp_path: Path) -> 
     (wheel,) = tmp_path.glob("torchcurriculum-*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
     assert packed == {str(path.relative_to(ROOT / "src")) for path in FILES}
-    assert "torchcurriculum/py.typed" in zipfile.ZipFile(wheel).namelist()
+    assert {"torchcurriculum/py.typed", "torchcurriculum/lab/published.csv"} <= set(zipfile.ZipFile(wheel).namelist())
 
     clean = tmp_path / "clean"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(clean)], check=True)

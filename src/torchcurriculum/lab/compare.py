@@ -8,12 +8,13 @@ from typing import Any
 
 from ..record import Record
 from ..report.table import FURTHER, METRICS, Summary, best_epoch, summarise
-from .literature import SOURCES, Figure, published
+from .literature import SOURCES, published
 from .recipe import options_of, settings
 
 __all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of", "unfinished"]
 
 Runs = Mapping[str, Sequence[Record]]
+Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 MOMENTS = {"best": "at the best-validation epoch", "last": "at the last epoch"}
 SPLIT = ", "  # between a recipe's name and the settings that tell its tables apart
 GAP = "- vanilla [95 %]"
@@ -23,8 +24,8 @@ ONE_SET = "The validation set selects the epoch and reports, as the protocol for
 def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
     """Records by recipe and method, in the order of their seeds, vanilla first.
 
-    Runs of one recipe with other settings, or on other data, are in a table of their own, called by what differs. Two
-    runs of one method and seed are refused: together they would look like two seeds.
+    Runs of one recipe with other settings, or on other data, get a separate table, named after what differs. Two runs
+    of one method and seed are refused: together they would look like two seeds.
     """
     ordered = sorted(records, key=lambda record: (record.meta.get("method") != "vanilla", _seed(record)))
     groups: dict[str, dict[str, list[Record]]] = {}
@@ -91,23 +92,56 @@ def table_of(runs: Runs) -> list[Summary]:
 
 def format_table(rows: Sequence[Summary]) -> str:
     """The comparison as text: per cent, mean ± standard deviation over seeds, and the difference to vanilla."""
-    lines = []
+    tables = [_ours(rows, moment) for moment in MOMENTS]
+    for head, body in tables:
+        head[1] = ""
+        for cells in body:
+            cells[1] += " seed" if cells[1] == "1" else " seeds"
+    return "\n".join(map(_text, tables))
+
+
+def format_published(recipe: str, rows: Sequence[Summary]) -> str:
+    """Our figures beside the published ones; empty where there are none."""
+    table = _beside(recipe, rows)
+    return _text(table) + "".join(f"{source}: {SOURCES[source]}.\n" for source in table[0][3:]) if table[1] else ""
+
+
+def format_markdown(recipe: str, runs: Runs, rows: Sequence[Summary]) -> str:
+    """A section for the docs: ours at both moments, and beside the published figures."""
+    described = next((_recipe(record) for records in runs.values() for record in records), {})
+    parts = [f"## {recipe or 'runs'}\n", f"{described.get('summary', '')}\n"]
+    parts += [f"{ONE_SET}\n"] if described.get("one_set") else []
+    parts += [_markdown(_ours(rows, moment)) for moment in MOMENTS]
+    table = _beside(recipe, rows)
+    if table[1]:
+        parts += [_markdown(table), "".join(f"- {source}: {SOURCES[source]}.\n" for source in table[0][3:])]
+    return "\n".join(parts)
+
+
+def _ours(rows: Sequence[Summary], moment: str) -> Table:
+    """Every method's figures at one moment."""
     names = list(dict.fromkeys(row.metric for row in rows if row.n or row.metric in METRICS))
-    wide = _wide(rows)
-    for moment, words in MOMENTS.items():
-        head = f"{words:<{wide + 10}}" + "".join(f"{name:>16}" + f"{GAP:>26}" * (name in METRICS) for name in names)
-        lines += [head, "-" * len(head)]
-        for method, mine in _by_method(rows, moment):
-            cells = [_cell(mine[name], differences=name in METRICS) for name in names]
-            seeds = max(row.n for row in mine.values())
-            lines.append(f"{method:<{wide}}{f'{seeds} seed' + 's' * (seeds != 1):<10}" + "".join(cells))
-        lines.append("")
-    return "\n".join(lines)
+    head, body = [MOMENTS[moment], "seeds"], []
+    for name in names:
+        head += [name, GAP] if name in METRICS else [name]
+    for method, mine in _by_method(rows, moment):
+        body.append([method, str(max(row.n for row in mine.values()))])
+        for name in names:
+            body[-1] += [_value(mine[name]), _gap(mine[name])] if name in METRICS else [_value(mine[name])]
+    return head, body
 
 
-def _wide(rows: Sequence[Summary]) -> int:
-    """Letters that the column of methods takes."""
-    return max([20, *(len(row.method) + 2 for row in rows)])
+def _beside(recipe: str, rows: Sequence[Summary]) -> Table:
+    """Ours at the best epoch beside every published figure, one column for each source."""
+    name = recipe.partition(SPLIT)[0]
+    found = []
+    for method, mine in _by_method(rows, "best"):
+        for metric, row in mine.items():
+            theirs = {figure.source: str(figure) for figure in published(name, method) if figure.metric == metric}
+            found += [(method, row, theirs)] if theirs else []
+    sources = list(dict.fromkeys(source for _, _, theirs in found for source in theirs))
+    body = [[method, row.metric, _value(row), *(theirs.get(s, "-") for s in sources)] for method, row, theirs in found]
+    return ["beside published figures", "metric", "ours", *sources], body
 
 
 def _by_method(rows: Sequence[Summary], moment: str) -> Iterator[tuple[str, dict[str, Summary]]]:
@@ -125,65 +159,21 @@ def _gap(row: Summary) -> str:
     return gap + (f" [{100 * row.low:+.2f}, {100 * row.high:+.2f}]" if row.pairs > 1 else "")
 
 
-def _cell(row: Summary, differences: bool) -> str:
-    return f"{_value(row):>16}" + (f"{_gap(row):>26}" if differences else "")
+def _text(table: Table) -> str:
+    head, body = table
+    first, *others = (max(map(len, column)) for column in zip(head, *body, strict=True))
+    lines = [
+        "  ".join([cells[0].ljust(first), *(cell.rjust(width) for cell, width in zip(cells[1:], others, strict=True))])
+        for cells in (head, *body)
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], ""])
 
 
-def _beside(recipe: str, rows: Sequence[Summary]) -> list[tuple[str, Summary, dict[str, Figure]]]:
-    """(method, ours at the best epoch, theirs by source) for every figure that somebody has published."""
-    found = []
-    for method, mine in _by_method(rows, "best"):
-        for metric, row in mine.items():
-            theirs = {
-                figure.source: figure
-                for figure in published(recipe.partition(SPLIT)[0], method)
-                if figure.metric == metric
-            }
-            if theirs:
-                found.append((method, row, theirs))
-    return found
-
-
-def format_published(recipe: str, rows: Sequence[Summary]) -> str:
-    """Our figures beside the published ones; empty where there are none."""
-    beside = _beside(recipe, rows)
-    if not beside:
-        return ""
-    sources = list(dict.fromkeys(source for _, _, theirs in beside for source in theirs))
-    wide = _wide(rows)
-    head = f"{'beside published figures':<{wide + 10}}{'ours':>16}" + "".join(f"{source:>16}" for source in sources)
-    lines = [head, "-" * len(head)]
-    for method, row, theirs in beside:
-        cells = "".join(f"{theirs.get(source, '-')!s:>16}" for source in sources)
-        lines.append(f"{method:<{wide}}{row.metric:<10}{_value(row):>16}{cells}")
-    return "\n".join([*lines, *[f"{source}: {SOURCES[source]}." for source in sources], ""])
-
-
-def format_markdown(recipe: str, runs: Runs, rows: Sequence[Summary]) -> str:
-    """A section for the docs: ours at both moments, and beside the published figures."""
-    described = next((_recipe(record) for records in runs.values() for record in records), {})
-    lines = [f"## {recipe or 'runs'}", "", str(described.get("summary", "")), ""]
-    lines += [ONE_SET, ""] if described.get("one_set") else []
-    names = [name for name in {**METRICS, **FURTHER} if any(row.metric == name and row.n for row in rows)]
-    for moment, words in MOMENTS.items():
-        columns = [column for name in names for column in ([name, GAP] if name in METRICS else [name])]
-        lines += [f"| {words} | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
-        for method, mine in _by_method(rows, moment):
-            cells = [str(max(row.n for row in mine.values()))]
-            for name in names:
-                cells += [_value(mine[name]), _gap(mine[name])] if name in METRICS else [_value(mine[name])]
-            lines.append(f"| `{method}` | {' | '.join(cells)} |")
-        lines.append("")
-    beside = _beside(recipe, rows)
-    if beside:
-        sources = list(dict.fromkeys(source for _, _, theirs in beside for source in theirs))
-        lines += [f"| beside published figures | metric | ours | {' | '.join(sources)} |"]
-        lines += ["|---" * (len(sources) + 3) + "|"]
-        for method, row, theirs in beside:
-            cells = [row.metric, _value(row), *[str(theirs.get(source, "-")) for source in sources]]
-            lines.append(f"| `{method}` | {' | '.join(cells)} |")
-        lines += ["", *[f"- {source}: {SOURCES[source]}." for source in sources], ""]
-    return "\n".join(lines)
+def _markdown(table: Table) -> str:
+    head, body = table
+    rows = [head, *([f"`{method}`", *cells] for method, *cells in body)]
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:], ""])
 
 
 def figures(runs: Runs) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no † shall not cost a table
+        sys.stdout.reconfigure(errors="replace")  # prints '?' where the terminal cannot print the dagger
     try:
         options.do(options)
         if sys.stdout is not None:

@@ -51,13 +51,13 @@ def _refuse_twins(record: Record, other: Record) -> None:
 
 
 def _settings(record: Record) -> dict[str, Any]:
-    """What must be the same for two runs to be compared; 1 and 1.0 are."""
+    """The settings that two runs must share to be compared; 1 and 1.0 count as equal."""
     held = {**settings(_recipe(record)), "digest": record.meta.get("data")}
     return {key: int(one) if isinstance(one, float) and one.is_integer() else one for key, one in held.items()}
 
 
 def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The recipes' names; where one is there more than once, with the settings in which they differ."""
+    """The recipes' names; where one name occurs twice, with the settings that differ."""
     titles: list[str] = []
     for mine in found:
         name = str(mine.get("name", ""))

@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a live line with rich on a terminal, plain lines in a log."""
+"""Progress of runs: a live line with rich on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Progress", "describe", "duration"]
 
 MINUTE = 60.0
-LINES = 20  # of a run in a log, at most about
+LINES = 20  # of a run in a log, roughly at most
 
 
 def _number(row: dict[str, Any], name: str, form: str) -> str:
@@ -30,7 +30,7 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """A duration in words.
 
     Example:
         >>> duration(7), duration(125), duration(7320)
@@ -44,16 +44,16 @@ def duration(seconds: float) -> str:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Shows runs of ``epochs`` epochs as they go; ``watch`` is what a trainer calls.
+    """Shows the progress of runs; a trainer calls ``watch`` after every epoch.
 
-    On a terminal there is one live line. Elsewhere, as in a log, a run gets a line when it ends and, while it goes, at
-    most one a minute and about twenty in all.
+    A terminal gets one live line. A log gets a line when a run ends and, before that, at most one a minute and about
+    twenty in all.
 
     Args:
         runs: How many runs there will be.
         epochs: Epochs of each.
         echo: Where plain lines go.
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Progress(AbstractContextManager["Progress"]):
     ) -> None:
         self.runs, self.epochs, self.echo, self.clock = runs, epochs, echo, clock
         self._trained = 0
-        self._at: dict[tuple[str, int], int] = {}  # the last epoch of each run; several may go at once
+        self._at: dict[tuple[str, int], int] = {}  # the last epoch of each run; several may run at once
         self._started = self._said = clock()
         live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self._live = _rich_live(runs * epochs) if live else None
@@ -80,7 +80,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._live.stop()
 
     def watch(self, method: str, seed: int, row: dict[str, Any]) -> None:
-        """Takes note of an epoch."""
+        """Shows an epoch."""
         epoch, now = row["epoch"], self.clock()
         self._at[method, seed] = epoch
         done = sum(self._at.values())

@@ -1,4 +1,4 @@
-"""What a reader needs to judge a figure: versions, hardware and commit; and JSON files for people."""
+"""What a reader needs to judge a figure: versions, hardware and commit; and indented JSON."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Recipe:
         summary: What it shows, one line.
         data: Name of the data set.
         model: Name of the network; for text also a folder or hub name of an encoder.
-        methods: Names for ``methods.build``; ``vanilla`` first. A variant is a method's name, ``@`` and a word of its
-            own, such as ``apw-e@pd``; ``options`` say what is different in it.
+        methods: Names for ``methods.build``; ``vanilla`` first. A variant is a method's name, ``@`` and another word,
+            such as ``apw-e@pd``; ``options`` say how it differs.
         seeds: Split, label noise, initial weights and order all change with the seed.
         epochs: Epochs of each run.
         batch_size: Rows in a batch.
@@ -91,15 +91,15 @@ def base_name(name: str) -> str:
 
 
 def options_of(options: Any, name: str) -> dict[str, Any]:
-    """What a recipe's options say of a method or variant; also of those in JSON that others wrote."""
+    """A recipe's options for a method or variant; ``options`` may come from JSON that others wrote."""
     parts = [options.get(key) for key in (base_name(name), name)] if isinstance(options, Mapping) else []
     return {key: value for part in parts if isinstance(part, Mapping) for key, value in part.items()}
 
 
 def settings(held: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recipe in JSON says that decides the result of a run, whatever its method; also one of an earlier version.
+    """The settings of a recipe in JSON, also of an earlier version, that decide the result of a run of any method.
 
-    Methods and seeds say which runs to make, and options belong to methods.
+    Methods and seeds only say which runs to make, and options belong to methods.
     """
     known = {one.name: held.get(one.name, one.default) for one in fields(Recipe)}
     return {key: value for key, value in {**known, **held}.items() if key not in WORDS and value is not MISSING}

@@ -123,7 +123,7 @@ def _judged(audits: Sequence[Audit]) -> str:
     estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
     words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
     aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
-    if len(aurocs) < len(audits):  # nobody knows the truth, or no label is wrong
+    if len(aurocs) < len(audits):  # the true labels are unknown, or all labels are right
         return words
     size = len(audits[0].score)
     tops = [(top, np.mean([one.precision(top) for one in audits])) for top in (SHOWN, size // 10, size // 3)]
@@ -132,17 +132,17 @@ def _judged(audits: Sequence[Audit]) -> str:
 
 
 def _can_audit(records: Sequence[Record]) -> bool:
-    """A method that mixes rows and never measures, such as plain mixup, leaves no loss of a row behind."""
+    """False for methods that mix rows and never measure, such as plain mixup: no row has its own loss."""
     return all(record.has("losses") and np.isfinite(record.history("losses")).any() for record in records)
 
 
 def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
-    """The method whose ranking is shown: what docs/audit.md advises, otherwise the first."""
+    """The method whose ranking is shown: the one that docs/audit.md recommends, otherwise the first."""
     return next((name for name in ("rapw", "vanilla") if name in found), next(iter(found)))
 
 
 def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
-    """Writes the recipe and what tells its data into the folder; whether it was not there before."""
+    """Writes the recipe and the digest of its data into the folder; returns whether the folder is new to it."""
     path = out / "recipe.json"
     known, kept = path.exists(), None
     if known:
@@ -155,10 +155,10 @@ def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
 
 
 def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
-    """Methods and seeds may differ: they say which runs to make. What decides a run's result must not.
+    """Raises an error if the folder's recipe has other settings; methods and seeds may differ.
 
     Returns:
-        What told the data of the runs that are there.
+        The digest of the data of the runs in the folder.
     """
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))

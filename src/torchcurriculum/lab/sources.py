@@ -1,4 +1,4 @@
-"""Where a recipe's data and network come from, by their names; and how it optimises."""
+"""A recipe's data, network, optimizer and schedule, made from their names."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ from .recipe import Recipe
 __all__ = ["Problem", "digest", "load_data", "make_model", "make_optimizer", "make_schedule", "require_data"]
 
 Sets = dict[str, Rows]
-OWN = ("csv", "image-folder")  # data of which every user has another
+OWN = ("csv", "image-folder")  # the user's own data, different for every user
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a run learns from and is judged by.
+    """The data of a run.
 
     Attributes:
         sets: ``train`` (with the labels to learn from), ``valid`` and ``test``; where the protocol has no test labels,
             ``test`` is ``valid``.
-        clean: (N,) the true training labels; None where nobody knows them.
+        clean: (N,) the true training labels; None where they are unknown.
         classes: How many classes there are.
-        labels: What people call them, or None.
+        labels: Names of the classes, or None.
     """
 
     sets: Sets
@@ -82,16 +82,16 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
 
 
 def require_data(recipe: Recipe, folder: Path | None) -> None:
-    """Refuses to begin without what a recipe learns from."""
+    """Raises an error if a recipe needs data and ``folder`` is None."""
     if folder is None and recipe.data != "digits":
         what = "FILE, the table" if recipe.data == "csv" else f"DIR, the folder where {recipe.data} lies"
         raise ValueError(f"the recipe {recipe.name!r} needs --data {what}")
 
 
 def digest(recipe: Recipe, data: Path | None) -> str | None:
-    """Tells data of the user's own apart: of a table its content, of image files their names and sizes.
+    """A hash that identifies the user's own data: the content of a table, or names and sizes of image files.
 
-    None for the official sets, of which there is one each, and for what is not there.
+    None for the official sets, which are always the same, and for missing files.
     """
     found = hashlib.sha256()
     if data is None or recipe.data not in OWN:
@@ -159,7 +159,7 @@ def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _webvision(mini: bool) -> Loader:
-    """Nobody knows the true labels of the training part, and the validation part also reports."""
+    """The true training labels are unknown, and the validation part also reports."""
 
     def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
         parts = load_webvision(folder, mini)

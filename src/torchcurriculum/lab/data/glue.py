@@ -100,7 +100,7 @@ class Tokens(Rows):
     Args:
         columns: (N, L) tensors by their name for the network; ``attention_mask`` says which places are padding.
         y: (N,) targets.
-        names: N texts as people read them, or None.
+        names: N texts in readable form, or None.
 
     Example:
         >>> ids = torch.tensor([[5, 6, 0, 0], [5, 6, 7, 0]])

@@ -61,7 +61,7 @@ class ImageFiles(Rows):
         return (x.float() - self._mean) / self._std, self.y[index.to(self.y.device)]
 
     def pictures(self, index: Tensor, size: int = 64) -> Tensor:
-        """The images of ``index`` as people see them: (M, size, size, 3) uint8."""
+        """The images of ``index`` as pictures to look at: (M, size, size, 3) uint8."""
         chosen = ImageFiles([self.paths[row] for row in index.tolist()], index, size)
         return torch.from_numpy(np.stack([chosen._read(path, None) for path in chosen.paths]))
 
@@ -105,7 +105,7 @@ def _crop(width: int, height: int, draws: list[float]) -> tuple[float, float, fl
 
 
 def load_image_folder(folder: str | Path, seed: int = 0) -> tuple[dict[str, Files], list[str]]:
-    """Images of the user's own: one folder for each class.
+    """The user's own images: one folder for each class.
 
     Args:
         folder: With ``train``, ``valid`` (or ``val``) and ``test`` in it, each with one folder for each class; or with

@@ -17,7 +17,7 @@ def split(n: int, seed: int, valid: float = 0.1, test: float = 0.0) -> dict[str,
         n: Rows in all.
         seed: The split is a function of it; the global generators are not touched.
         valid: Share of the validation part.
-        test: Share of the test part; 0 where the data have one of their own.
+        test: Share of the test part; 0 where the data come with one.
 
     Returns:
         int64 rows by part; together they are all rows.

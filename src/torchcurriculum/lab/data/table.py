@@ -1,4 +1,4 @@
-"""A CSV file of the user's own: numbers in columns, and a class."""
+"""The user's own CSV file: numbers in columns, and a class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
         the classes in their order.
 
     Raises:
-        ValueError: With the line and column that are no number.
+        ValueError: With the row and column that is not a number.
 
     Example:
         >>> import tempfile

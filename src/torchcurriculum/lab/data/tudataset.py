@@ -51,7 +51,7 @@ class Graphs(Rows):
         edge_index: (2, E) from and to, positions in ``x``; edges stay within a graph.
         graph: (V,) which graph a node belongs to, ascending.
         y: (N,) targets of the graphs.
-        names: What people call the graphs, or None.
+        names: Names of the graphs, or None.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
@@ -87,7 +87,7 @@ class Graphs(Rows):
         return GraphBatch(self.x.index_select(0, nodes), edge_index, graph, len(index)), self.y[index]
 
     def part(self, rows: Tensor) -> Graphs:
-        """The graphs of ``rows`` as a data set of their own."""
+        """The graphs of ``rows`` as a separate data set."""
         graphs, y = self.batch(rows)
         names = None if self.names is None else [self.names[row] for row in rows.tolist()]
         return Graphs(graphs.x, graphs.edge_index, graphs.batch, y, names)

@@ -29,7 +29,7 @@ def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
     Args:
         name: A key of ``NAMES``, which are the paper's networks, or ``"torchvision:NAME"`` or ``"timm:NAME"``.
         classes: Outputs C.
-        known: Further names, for the message about a name that nobody knows.
+        known: Further names, for the error about an unknown name.
 
     Returns:
         The network; nothing is downloaded. ``load_weights`` gives it pretrained weights.
@@ -67,9 +67,9 @@ def _of_timm(name: str, classes: int) -> nn.Module:
 
 
 def import_torchvision() -> None:
-    """Imports torchvision, also where its compiled part does not fit the torch that is installed.
+    """Imports torchvision, also where its compiled part does not fit the installed torch.
 
-    Then two operators are missing that none of our networks uses; their names alone are what its import asks for.
+    In that case two operators are missing. None of our networks uses them, but the import needs their declarations.
     """
     try:
         import torchvision
@@ -86,7 +86,7 @@ def import_torchvision() -> None:
     assert torchvision.__name__
 
 
-_OPERATORS: list[torch.library.Library] = []  # a library goes when nobody holds it
+_OPERATORS: list[torch.library.Library] = []  # keeps them registered
 
 
 def load_weights(model: nn.Module, path: str | Path) -> list[str]:

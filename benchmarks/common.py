@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from torchcurriculum import Curriculum, GraphedStep, methods
 from torchcurriculum.core import derive
-from torchcurriculum.data import Images
 from torchcurriculum.data.feed import Feed
-from torchcurriculum.models.resnet import resnet18
-from torchcurriculum.models.simple_cnn import simple_cnn
-from torchcurriculum.recipes.trainer import environment
+from torchcurriculum.lab.data import Images
+from torchcurriculum.lab.models import resnet18, simple_cnn
+from torchcurriculum.lab.provenance import environment
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"simple-cnn": simple_cnn, "resnet-18": resnet18}
 

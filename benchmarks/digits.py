@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from torchcurriculum import Record
-from torchcurriculum.recipes import Recipe, run
-from torchcurriculum.recipes.compare import figures, format_markdown, table_of
-from torchcurriculum.recipes.digits import recipe
-from torchcurriculum.recipes.trainer import environment, write_json
+from torchcurriculum.lab.compare import figures, format_markdown, table_of
+from torchcurriculum.lab.provenance import environment, write_json
+from torchcurriculum.lab.recipe import Recipe
+from torchcurriculum.lab.recipes.digits import recipe
+from torchcurriculum.lab.runner import run
 from torchcurriculum.record.results import summarise
 
 METHODS = ("vanilla", "apw-e", "s-apw-e", "m-apw-e", "superloss", "rapw", "mixup", "random", "spl", "infobatch")

@@ -33,7 +33,7 @@ import torch
 
 from torchcurriculum import Record, theory
 from torchcurriculum.audit import audit
-from torchcurriculum.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
+from torchcurriculum.lab.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 

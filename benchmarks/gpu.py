@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torchcurriculum import APW, Curriculum, GraphedStep, Step, kernels, methods
 from torchcurriculum.core import Batch, Epoch
 from torchcurriculum.functional import apw as reference
-from torchcurriculum.models.simple_cnn import simple_cnn
+from torchcurriculum.lab.models import simple_cnn
 
 FUSED = ("apw-e", "apw-i", "apw-ei", "superloss", "rapw")
 STEPPED = ("apw-e", "apw-i", "apw-ei", "rapw", "superloss", "infobatch")

@@ -20,10 +20,12 @@ from pathlib import Path
 
 import torch
 
-from torchcurriculum.data import Images
-from torchcurriculum.data.arrays import Rows
-from torchcurriculum.recipes import RECIPES, trainer
-from torchcurriculum.recipes.sources import Problem
+from torchcurriculum.data import Rows
+from torchcurriculum.lab import trainer
+from torchcurriculum.lab.data import Images
+from torchcurriculum.lab.provenance import environment
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import Problem
 
 
 def fake_data(*_: object) -> Problem:
@@ -43,7 +45,7 @@ def one(method: str, epochs: int, precision: str, compiled: bool) -> None:
     """Prints the moments at which epochs ended."""
     trainer.load_data = fake_data  # type: ignore[assignment]
     trainer.LARGEST = 0  # in a run of many epochs, few have a pass for the audit
-    recipe = RECIPES["cifar10-n40"]().with_(epochs=epochs, precision=precision, compile=compiled)
+    recipe = RECIPES["cifar10-n40"].with_(epochs=epochs, precision=precision, compile=compiled)
     ends = []
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(recipe, method, 0, Path(folder), lambda *_: ends.append(time.time()))
@@ -91,7 +93,7 @@ def main() -> None:
             rows.append(together(count, method, options.epochs, options.precision, options.compile))
             print(rows[-1], flush=True)
     if options.out:
-        options.out.write_text(json.dumps({"environment": trainer.environment(), "rows": rows}, indent=1))
+        options.out.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 
 from torchcurriculum import Arrays, Curriculum, methods
-from torchcurriculum.data import load_digits
-from torchcurriculum.models import simple_cnn
-from torchcurriculum.recipes.trainer import environment
+from torchcurriculum.lab.data import load_digits
+from torchcurriculum.lab.models import simple_cnn
+from torchcurriculum.lab.provenance import environment
 
 # The peers' own cost per sample on the same kind of data, as they measured it against their vanilla (CPU time): CurML's
 # ConvNet and CurBench's LeNet. None: it crashed or has no row there.

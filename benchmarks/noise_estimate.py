@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcurriculum import APW, Arrays, Curriculum, Vanilla, flip_labels
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 from torchcurriculum.thresholds import AutoThreshold
 
 METHODS = ("vanilla", "apw auto")

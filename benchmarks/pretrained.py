@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from torchcurriculum.data.arrays import Rows
-from torchcurriculum.models.named import named
-from torchcurriculum.recipes import RECIPES, runner, trainer
-from torchcurriculum.recipes.recipe import Recipe
-from torchcurriculum.recipes.sources import Problem, load_data
+from torchcurriculum.data import Rows
+from torchcurriculum.lab import runner, trainer
+from torchcurriculum.lab.models.by_name import named
+from torchcurriculum.lab.recipe import Recipe
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import Problem, load_data
 
 NETWORK = "timm:tf_efficientnet_lite0"
 SHARES = {"train": 1.0, "valid": 0.2, "test": 0.4}
@@ -63,7 +64,7 @@ def recipe(weights: str | None, size: int, epochs: int, **changes: Any) -> Recip
     """`cifar10n-readings` with EfficientNet-Lite0, which begins with ``weights`` or, without them, with drawn ones."""
     words = {"name": "cifar10n-lite0", "summary": "CIFAR-10N with EfficientNet-Lite0: M-APW-E in its readings"}
     network = {"model": NETWORK, "weights": weights, "size": size, "epochs": epochs}
-    return RECIPES["cifar10n-readings"]().with_(**words, **network, **changes)
+    return RECIPES["cifar10n-readings"].with_(**words, **network, **changes)
 
 
 def main() -> None:

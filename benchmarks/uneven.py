@@ -17,7 +17,8 @@ from common import beside, epochs_of
 
 from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.core import derive, evaluating
-from torchcurriculum.recipes import digits
+from torchcurriculum.lab.data import load_digits
+from torchcurriculum.lab.models import digits_cnn
 
 METHODS = {"vanilla": {}, "superloss": {"tau": math.log(10)}, "apw-e": {}, "rapw": {}}
 RARE = torch.arange(5)
@@ -26,7 +27,7 @@ KEPT, EPOCHS = 0.1, 40
 
 def uneven(seed: int, rate: float) -> tuple[Arrays, Arrays]:
     """Training rows with rare classes and wrong labels, and the test part."""
-    parts = digits.load(seed)
+    parts = load_digits(seed)
     (x, y), test = parts["train"], Arrays(*parts["test"])
     draw = torch.Generator().manual_seed(derive(seed, "uneven"))
     kept = ~torch.isin(y, RARE) | (torch.rand(len(y), generator=draw) < KEPT)
@@ -40,7 +41,7 @@ def recalls(name: str, seed: int, rate: float) -> tuple[float, float]:
     train, test = uneven(seed, rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "initial weights"))
-        model = digits.model()
+        model = digits_cnn()
     method = methods.build(name, len(train), EPOCHS, **METHODS[name])
     curriculum = Curriculum(method, train, batch_size=64, seed=seed, measure="running")
     for _ in epochs_of(model, curriculum, EPOCHS, 0.05):

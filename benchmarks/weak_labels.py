@@ -20,7 +20,7 @@ from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.core import derive, evaluating
-from torchcurriculum.data import hashed_words, load_wrench, majority_vote
+from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
 
 
 def accuracy(model: nn.Module, data: Arrays) -> float:

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 from torchcurriculum import APW, Curriculum, error_threshold, flip_labels
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 
 
 def train(epochs: int, batch_size: int = 64) -> tuple[nn.Module, Curriculum]:

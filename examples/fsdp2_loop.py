@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.data import TensorDataset
 
 from torchcurriculum import APW, Curriculum, error_threshold, flip_labels
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 
 
 def train(epochs: int, batch_size: int = 64) -> tuple[nn.Module, Curriculum]:

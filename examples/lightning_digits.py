@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchcurriculum import Curriculum, error_threshold, flip_labels
-from torchcurriculum.data import load_digits
 from torchcurriculum.integrations.lightning import CurriculumCallback
+from torchcurriculum.lab.data import load_digits
 
 
 class Digits(L.LightningModule):

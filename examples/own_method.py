@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcurriculum import Arrays, Curriculum, Epoch, Method, Step, Vanilla, flip_labels
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 
 
 class Trust(Method):

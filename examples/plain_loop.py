@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchcurriculum import APW, error_threshold, flip_labels, indexed
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 
 
 def main() -> None:

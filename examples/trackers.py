@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from torchcurriculum import APW, Arrays, Curriculum, flip_labels
-from torchcurriculum.data import load_digits
+from torchcurriculum.lab.data import load_digits
 from torchcurriculum.record.sinks import CSV, MLflow, TensorBoard, WandB
 
 

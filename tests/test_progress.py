@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchcurriculum.recipes.progress import Progress, describe, duration
+from torchcurriculum.lab.progress import Progress, describe, duration
 
 
 class Clock:

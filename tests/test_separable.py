@@ -18,19 +18,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from torchcurriculum import Record
-from torchcurriculum.recipes.separable import (
+from torchcurriculum.lab.recipes.separable import (
     Points,
     Separable,
-    compare,
     confidence_band,
     fit,
     generate,
     logistic_losses,
-    main,
     run,
     separating_direction,
     summary,
 )
+from torchcurriculum.lab.recipes.separable_table import compare, main
 
 SHORT = Separable(points=60, iterations=60, taus=(0.5,))
 
@@ -249,7 +248,7 @@ def test_main_prints_mean_and_spread(monkeypatch: pytest.MonkeyPatch, capsys: py
     one = {**row, "train_eprop": 0.9, "test_eprop": 0.8, "test_accuracy": 1.0}
     two = {**row, "train_eprop": 0.7, "test_eprop": 0.8, "test_accuracy": 1.0}
     ends = {"standard LR": [two, two], "APW + LR": [one, two], "APW + LR, pairs reweighted": [two, two]}
-    monkeypatch.setattr("torchcurriculum.recipes.separable.compare", lambda recipe, seeds: ends)
+    monkeypatch.setattr("torchcurriculum.lab.recipes.separable_table.compare", lambda recipe, seeds: ends)
     main(["--seeds", "2"])
     printed = capsys.readouterr().out
     # 0.9 and 0.7: mean 0.8, deviation sqrt(2 x 0.01) = 0.1414. The gain is 0.2 and 0: mean 0.1, deviation 0.1414.

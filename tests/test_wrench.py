@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcurriculum.data import hashed_words, load_wrench, majority_vote
+from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
 
 ROW = {"label": 1, "weak_labels": [-1, 1, 0], "data": {"text": "Where is it ?"}}
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line
-from .recipes import RECIPES, TABLES, Recipe, run
-from .recipes.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
-from .recipes.recipe import base_name
-from .recipes.sources import require_data
-from .recipes.trainer import SAVE_SECONDS, Interrupted, write_json
+from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .lab.provenance import write_json
+from .lab.recipe import Recipe, base_name
+from .lab.recipes import RECIPES, TABLES
+from .lab.runner import run
+from .lab.sources import require_data
+from .lab.trainer import SAVE_SECONDS, Interrupted
 from .record import Previews, Record, RecordError
 from .record.files import overwrite
 from .report import write_report
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that knows no † shall not cost a table
+        sys.stdout.reconfigure(errors="replace")  # prints '?' where the terminal cannot print the dagger
     try:
         options.do(options)
         if sys.stdout is not None:
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except Interrupted as stop:
         again = shlex.join(["curriculum", *arguments])
-        print(f"\ncurriculum: {stop}. To go on, give the same command again:\n  {again}", file=sys.stderr)
+        print(f"\ncurriculum: {stop}. To resume, give the same command again:\n  {again}", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:
         print("\ncurriculum: stopped; what was recorded so far is kept", file=sys.stderr)
@@ -100,7 +102,7 @@ def _run(options: argparse.Namespace) -> None:
         given = any(getattr(options, name) is not None for name in fixed) or options.jobs != 1
         if given or len(options.seeds or [0]) != 1:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
-        from .recipes.separable import run as run_separable
+        from .lab.recipes.separable import run as run_separable
 
         run_separable(out, *(options.seeds or [0]))
         return
@@ -109,8 +111,8 @@ def _run(options: argparse.Namespace) -> None:
         run(recipe, out, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
         return
     if options.model is not None or options.weights is not None:
-        raise ValueError("a table has networks of its own; --model and --weights are for a single recipe")
-    parts = [_chosen(recipe, options) for recipe in TABLES[options.recipe]()]
+        raise ValueError("a table has its own networks; --model and --weights are for a single recipe")
+    parts = [_chosen(recipe, options) for recipe in TABLES[options.recipe]]
     for recipe in parts:
         require_data(recipe, options.data)  # before the first of them takes hours
     for recipe in parts:
@@ -123,7 +125,7 @@ def _known(name: str) -> Recipe:
         close = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
         raise ValueError(f"there is no recipe called {name!r}; {hint}")
-    return RECIPES[name]()
+    return RECIPES[name]
 
 
 def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
@@ -229,10 +231,10 @@ def _report(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     print("recipes (curriculum run NAME):")
-    for name, make in RECIPES.items():
-        print(f"  {name:<28}{make().summary}")
+    for name, recipe in RECIPES.items():
+        print(f"  {name:<28}{recipe.summary}")
     for name, table in TABLES.items():
-        print(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table())}")
+        print(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table)}")
     print(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
     print("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-import torchcurriculum.data
+import torchcurriculum.lab.data
 from torchcurriculum import Curriculum, methods
 from torchcurriculum.distributed import rank, world_size
 
@@ -35,7 +35,7 @@ EPOCHS, BATCH = 3, 62  # 1078 = 17 x 62 + 24
 LOOPS = ("ddp_loop", "fsdp2_loop")
 OTHERS = ("accelerate_loop", "lightning_digits")
 UNEVEN = ("apw-e", "apw-ei", "s-apw-e")
-DIGITS = torchcurriculum.data.load_digits
+DIGITS = torchcurriculum.lab.data.load_digits
 
 
 def example(name: str) -> ModuleType:
@@ -157,7 +157,7 @@ def main(folder: Path) -> None:
     for name in () if ranks else (*LOOPS, *OTHERS):
         show(name)
     torch.set_default_dtype(torch.float64)
-    torchcurriculum.data.load_digits = doubles
+    torchcurriculum.lab.data.load_digits = doubles
     if ranks:
         dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
     everything(folder)

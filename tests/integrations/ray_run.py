@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import torch
 
-import torchcurriculum.data
+import torchcurriculum.lab.data
 
 from .engines import BATCH, EPOCHS, doubles, example, leave
 
@@ -20,7 +20,7 @@ def work(config: dict[str, Any]) -> None:
     made = example("ray_train")
     made.work({"epochs": 2})
     torch.set_default_dtype(torch.float64)
-    torchcurriculum.data.load_digits = doubles
+    torchcurriculum.lab.data.load_digits = doubles
     rank = ray.train.get_context().get_world_rank()
     leave(Path(config["folder"]) / f"ray_train-2-{rank}", *example("ray_train").train(EPOCHS, BATCH))
 

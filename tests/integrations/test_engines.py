@@ -111,7 +111,7 @@ def test_an_example_under_torchrun_as_its_first_lines_say() -> None:
 @needs("ray", "sklearn")
 def test_ray_train_gives_the_run_of_one_process(tmp_path: Path) -> None:
     code = "from tests.integrations.engines import *; from pathlib import Path; torch.set_default_dtype(torch.float64);"
-    code += "torchcurriculum.data.load_digits = doubles;"
+    code += "torchcurriculum.lab.data.load_digits = doubles;"
     code += f"leave(Path({str(tmp_path)!r}) / 'alone', *example('ddp_loop').train(EPOCHS, BATCH))"
     run(["-c", code])
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # sockets have short names

@@ -1,4 +1,4 @@
-"""Triton kernels on CUDA where Triton works, else plain torch: passes over all rows, steps, narrow convolutions."""
+"""Triton kernels on CUDA where Triton works, else plain torch: passes over all rows, and steps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..functional import apw as reference
 
-__all__ = ["fused", "masses", "narrow_", "shift_", "step"]
+__all__ = ["fused", "masses", "shift_", "step"]
 
 _broken: list[str] = []  # why Triton is not asked again, once it has failed
 
@@ -67,31 +67,6 @@ def step(source: Any, y: Any, seen: Tensor, index: Tensor, head: tuple[Any, ...]
     if heads.triton is None or not heads.fits(source):
         return None
     return _asked(heads.HEADS[name], source, y, seen, index.contiguous(), *state)
-
-
-def narrow_(model: nn.Module) -> nn.Module:
-    """Gives the 3x3 convolutions between few channels of a model on CUDA to kernels that compute in bfloat16.
-
-    Args:
-        model: Changed in place, what is in it and not itself; parameters and their names stay. One that is not on CUDA
-            stays as it is.
-
-    Returns:
-        The model.
-    """
-    if _broken or not all(parameter.is_cuda for parameter in model.parameters()):
-        return model
-    from . import conv
-
-    if conv.triton is None:
-        return model
-    for name, part in list(model.named_modules()):
-        if name and isinstance(part, nn.Conv2d) and conv.NarrowConv2d.fits(part):
-            made = conv.NarrowConv2d.like(part)
-            if _asked(made, part.weight.new_zeros(2, part.in_channels, 4, 4)) is None:
-                break
-            model.set_submodule(name, made)
-    return model
 
 
 def _are_losses(source: Tensor) -> bool:

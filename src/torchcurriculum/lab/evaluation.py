@@ -1,0 +1,69 @@
+"""Passes over a whole set without gradients: the scores of an epoch, and the losses that a curriculum measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..core import evaluating, uncompiled
+from ..data import Rows
+
+__all__ = ["Autocast", "all_logits", "evaluate", "measuring_forward"]
+
+CHUNKS = {"cpu": 128}  # rows at a time in an evaluation
+CHUNK = 2500  # the same elsewhere, and in the measuring pass of images; it divides the parts of CIFAR
+BINS = 15  # of the calibration error
+Autocast = Callable[[], AbstractContextManager[Any]]
+
+
+def evaluate(model: nn.Module, data: Rows, threshold: float = math.log(2)) -> list[tuple[str, float]]:
+    """Accuracy, E-Prop at log 2 and at ``threshold``, and expected calibration error (15 equal bins) on a set."""
+    logits, y = all_logits(model, data), data.y
+    losses = F.cross_entropy(logits, y, reduction="none")
+    confidence, guess = logits.softmax(1).max(1)
+    right = (guess == y).double()
+    bins = (confidence * BINS).long().clamp(max=BINS - 1)
+    gaps = torch.zeros(BINS, dtype=torch.float64, device=y.device).scatter_add_(0, bins, right - confidence.double())
+    log_2 = torch.tensor(2.0, device=y.device).log()
+    return [
+        ("acc", right.mean().item()),
+        ("eprop", (losses <= log_2).double().mean().item()),
+        ("eprop_e", (losses <= threshold).double().mean().item()),
+        ("ece", (gaps.abs().sum() / len(y)).item()),
+    ]
+
+
+def all_logits(model: nn.Module, data: Rows) -> Tensor:
+    """(N, C) logits of all rows, in evaluation mode."""
+    chunk = CHUNKS.get(data.y.device.type, CHUNK)
+    with evaluating(model), torch.no_grad():
+        inputs = (data.batch(rows)[0] for rows in torch.arange(len(data)).split(chunk))
+        return torch.cat([_for(model, x)(x).float() for x in inputs])
+
+
+def measuring_forward(model: nn.Module, net: nn.Module, autocast: Autocast, asked: nn.Module, x: Any) -> Tensor:
+    """A curriculum's ``forward``: steps as they are; the measuring pass of ``model`` as training steps compute it.
+
+    Args:
+        model: The network.
+        net: What training steps call: the network, or its compiled form.
+        autocast: The precision of training steps.
+        asked: The network that the curriculum asks for.
+        x: Inputs.
+    """
+    if torch.is_grad_enabled() or asked.training:
+        return asked(x)
+    with autocast():
+        return _for(net if asked is model else asked, x)(x).float()
+
+
+def _for(net: nn.Module, x: Any) -> nn.Module:
+    """``net``; for inputs of an unusual size what it was compiled from, which saves compiling it again."""
+    usual = isinstance(x, Tensor) and len(x) in (CHUNK, *CHUNKS.values())
+    return net if usual else uncompiled(net)

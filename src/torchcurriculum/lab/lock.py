@@ -1,0 +1,36 @@
+"""One process at a time in the folder of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["alone"]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Creates a run's folder and keeps other processes out of it; the lock ends with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            words = "another process trains this run; wait for it, or give another folder (--out)"
+            raise ValueError(f"{folder}: {words}") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(place)

@@ -1,0 +1,154 @@
+"""Networks by their torchvision or timm names, and pretrained weights from a local file."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+__all__ = ["NAMES", "Resized", "load_weights", "named"]
+
+NAMES = {
+    "resnet18": "torchvision:resnet18",
+    "efficientnet-b0": "torchvision:efficientnet_b0",
+    "convnext-tiny": "torchvision:convnext_tiny",
+    "maxvit-t": "torchvision:maxvit_t",
+    "inception-resnet-v2": "timm:inception_resnet_v2",
+}
+
+
+def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
+    """A network of torchvision or timm, with weights drawn from the global generator.
+
+    Args:
+        name: A key of ``NAMES``, which are the paper's networks, or ``"torchvision:NAME"`` or ``"timm:NAME"``.
+        classes: Outputs C.
+        known: Further names, for the error about an unknown name.
+
+    Returns:
+        The network; nothing is downloaded. ``load_weights`` gives it pretrained weights.
+    """
+    library, _, inner = NAMES.get(name, name).partition(":")
+    makers: dict[str, Callable[[str, int], nn.Module]] = {"torchvision": _of_torchvision, "timm": _of_timm}
+    if library not in makers or not inner:
+        words = [*known, *NAMES]
+        close = difflib.get_close_matches(name, words, n=2)
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(words)}"
+        raise ValueError(f"there is no network called {name!r}; {hint} Others: torchvision:NAME and timm:NAME")
+    return makers[library](inner, classes)
+
+
+def _of_torchvision(name: str, classes: int) -> nn.Module:
+    import_torchvision()
+    from torchvision import models
+
+    if name not in models.list_models(models):
+        raise ValueError(f"torchvision has no network called {name!r}")
+    made: nn.Module = models.get_model(name, weights=None, num_classes=classes)
+    return made
+
+
+def _of_timm(name: str, classes: int) -> nn.Module:
+    import_torchvision()  # timm imports it
+    try:
+        import timm
+    except ImportError as error:
+        raise ImportError(f"the network {name!r} comes with timm: pip install 'torchcurriculum[vision]'") from error
+    if name not in timm.list_models():
+        raise ValueError(f"timm has no network called {name!r}")
+    made: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
+    return made
+
+
+def import_torchvision() -> None:
+    """Imports torchvision, also where its compiled part does not fit the installed torch.
+
+    In that case two operators are missing. None of our networks uses them, but the import needs their declarations.
+    """
+    try:
+        import torchvision
+    except ImportError as error:
+        raise ImportError("this network comes with torchvision: pip install 'torchcurriculum[vision]'") from error
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        _OPERATORS.append(torch.library.Library("torchvision", "FRAGMENT"))
+        _OPERATORS[0].define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _OPERATORS[0].define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+
+    assert torchvision.__name__
+
+
+_OPERATORS: list[torch.library.Library] = []  # keeps them registered
+
+
+def load_weights(model: nn.Module, path: str | Path) -> list[str]:
+    """Gives a network the weights of a local file; what has another shape, such as the last layer, stays as it is.
+
+    Args:
+        model: Changed in place, or not at all.
+        path: A ``.safetensors`` file, or a PyTorch file, which is read with ``weights_only``: nothing in it is run.
+
+    Returns:
+        Names of the tensors that stay as they are.
+
+    Raises:
+        ValueError: If the file is damaged, or less than half of the network's tensors are in it.
+
+    Example:
+        >>> import tempfile, safetensors.torch
+        >>> path = tempfile.mkdtemp() + "/weights.safetensors"
+        >>> safetensors.torch.save_file(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1000)).state_dict(), path)
+        >>> load_weights(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 10)), path)
+        ['1.weight', '1.bias']
+    """
+    path, own = Path(path), model.state_dict()
+    held = _read(path)
+    fitting = {name: held[name] for name, tensor in own.items() if name in held and held[name].shape == tensor.shape}
+    if 2 * len(fitting) < len(own):
+        words = f"{len(fitting)} of the network's {len(own)} tensors are in it with the right shape"
+        raise ValueError(f"{path} holds the weights of another network: {words}")
+    model.load_state_dict(fitting, strict=False)
+    return [name for name in own if name not in fitting]
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; --weights takes a .safetensors or PyTorch file of this machine")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        held: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    except Exception as error:  # what damage raises inside torch is of every kind, and its words advise to trust it
+        raise ValueError(f"{path} is damaged or holds more than tensors ({type(error).__name__})") from None
+    for word in ("state_dict", "model"):
+        held = held[word] if isinstance(held, Mapping) and isinstance(held.get(word), Mapping) else held
+    if not isinstance(held, Mapping):
+        raise ValueError(f"{path} holds a {type(held).__name__}, not weights by their names")
+    return {str(name): value for name, value in held.items() if isinstance(value, Tensor)}
+
+
+class Resized(nn.Module):
+    """A network that sees its images resized to ``size`` x ``size``, on their device.
+
+    Args:
+        inner: The network.
+        size: Side of the images that it sees.
+    """
+
+    def __init__(self, inner: nn.Module, size: int) -> None:
+        super().__init__()
+        self.inner, self.size = inner, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of the network for the resized images."""
+        return self.inner(nn.functional.interpolate(x, (self.size, self.size), mode="bilinear", align_corners=False))

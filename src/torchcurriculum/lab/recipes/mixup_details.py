@@ -1,0 +1,15 @@
+"""The paper's table mixup_details: standard mixup against M-APW, in the settings of ``loss-reweighting``."""
+
+from __future__ import annotations
+
+from ..recipe import Recipe
+from .comparison_cl import loss_reweighting
+
+__all__ = ["mixup_ablation"]
+
+METHODS = ("vanilla", "mixup", "m-apw-e", "m-apw-i", "m-apw-ei")
+
+
+def mixup_ablation() -> tuple[Recipe, ...]:
+    """The twelve rows of the table; runs that ``loss-reweighting`` left in the same folder are not made again."""
+    return tuple(recipe.with_(methods=METHODS) for recipe in loss_reweighting())

@@ -1,0 +1,191 @@
+"""Runs a recipe: every method with every seed, then the table, the audit and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit import Audit, audit, class_names, one_line
+from ..checkpoint import GracefulStop
+from ..record import Record, Summary
+from .compare import format_published, format_table, table_of
+from .method_options import needs_vanilla
+from .pool import train_together
+from .progress import Progress
+from .provenance import environment, write_json
+from .recipe import Recipe, settings
+from .sources import digest
+from .trainer import SAVE_SECONDS, finished, train
+
+__all__ = ["run"]
+
+Echo = Callable[[str], None]
+SHOWN = 20  # rows of an audit
+
+
+def run(
+    recipe: Recipe,
+    out: Path,
+    data: Path | None = None,
+    echo: Echo = print,
+    save_seconds: float = SAVE_SECONDS,
+    jobs: int = 1,
+) -> dict[str, list[Record]]:
+    """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
+
+    Finished runs in ``out`` are not trained again, and one that was killed resumes.
+
+    Args:
+        recipe: What to run.
+        out: The folder; one that holds another recipe, or this one with other settings or data, is refused.
+        data: Folder of the data set, for recipes that need one.
+        echo: Called with each line of output.
+        save_seconds: How old the saved state of a run may get.
+        jobs: How many runs at once, each in its own process.
+
+    Returns:
+        The records, by method.
+    """
+    if jobs < 1:
+        raise ValueError(f"--jobs (jobs=) must be at least 1, got {jobs}")
+    if not save_seconds >= 0:
+        raise ValueError(f"--save-seconds (save_seconds=) must be at least 0, got {save_seconds}")
+    recipe = recipe.with_(methods=tuple(dict.fromkeys(recipe.methods)), seeds=tuple(dict.fromkeys(recipe.seeds)))
+    if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
+        raise ValueError(f"a threshold that the vanilla run estimates needs 2 epochs at least, got {recipe.epochs}")
+    new = _claim(recipe, out, digest(recipe, data))
+    try:
+        runs = _train_all(recipe, out, data, echo, save_seconds, jobs)
+    except (ValueError, OSError, ImportError):
+        if new and not any(out.rglob("record.json")):  # after a mistake in the command the folder stays usable
+            (out / "recipe.json").unlink(missing_ok=True)
+        raise
+    rows = table_of(runs)
+    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
+    write_json(out / "summary.json", _summary(recipe, rows, found))
+    report = _report(recipe, runs, out)
+    audits = format_audits(found, class_names(next(iter(runs.values()))[0]))
+    for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
+        echo(text)
+    return runs
+
+
+def _train_all(
+    recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float, jobs: int
+) -> dict[str, list[Record]]:
+    def place(name: str, seed: int) -> Path:
+        return out / name / f"seed-{seed}"
+
+    pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
+    echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
+    todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
+    todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
+    for name, seed in pairs:
+        if (name, seed) not in todo:
+            echo(f"{name:<10} seed {seed}  is finished and not trained again")
+    with GracefulStop() as stop, Progress(len(todo), recipe.epochs, echo=echo) as progress:
+        if jobs == 1:
+            for name, seed in todo:
+                train(recipe, name, seed, place(name, seed), progress.watch, data, stop, save_seconds)
+        else:
+            later = [pair for pair in todo if needs_vanilla(recipe, pair[0])]
+            for wave in ([pair for pair in todo if pair not in later], later):
+                if wave:
+                    train_together(recipe, wave, place, progress.watch, data, stop, save_seconds, jobs)
+    return {name: [Record.load(place(name, seed)) for seed in recipe.seeds] for name in recipe.methods}
+
+
+def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | None = None) -> str:
+    """The most suspicious labels of one method's first seed; how right each method's ranking is where that is known."""
+    if not found:
+        return "No method measured the rows' own losses, so there is nothing to audit."
+    lines = [
+        "Which training labels are wrong? The estimated share, the share that is called wrong, and how right the "
+        "ranking is where the truth is known:"
+    ]
+    lines += [f"  {name:<12}{_judged(audits)}" for name, audits in found.items()]
+    name = _auditor(found)
+    rows = found[name][0].rows(SHOWN)
+    lines.append(f"\nThe {len(rows)} most suspicious labels ({name}, first seed): given -> suggested")
+    lines += [f"  row {row['row']:>7}  {one_line(row, classes)}" for row in rows]
+    return "\n".join(lines)
+
+
+def _judged(audits: Sequence[Audit]) -> str:
+    """One method's audits over its seeds, in a line."""
+    estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
+    words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
+    aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
+    if len(aurocs) < len(audits):  # the true labels are unknown, or all labels are right
+        return words
+    size = len(audits[0].score)
+    tops = [(top, np.mean([one.precision(top) for one in audits])) for top in (SHOWN, size // 10, size // 3)]
+    shares = ", ".join(f"{share:.1%} of the top {top}" for top, share in tops)
+    return f"{words}  really wrong: {shares}  AUROC {np.mean(aurocs):.3f}"
+
+
+def _can_audit(records: Sequence[Record]) -> bool:
+    """False for methods that mix rows and never measure, such as plain mixup: no row has its own loss."""
+    return all(record.has("losses") and np.isfinite(record.history("losses")).any() for record in records)
+
+
+def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
+    """The method whose ranking is shown: the one that docs/audit.md recommends, otherwise the first."""
+    return next((name for name in ("rapw", "vanilla") if name in found), next(iter(found)))
+
+
+def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
+    """Writes the recipe and the digest of its data into the folder; returns whether the folder is new to it."""
+    path = out / "recipe.json"
+    known, kept = path.exists(), None
+    if known:
+        kept = _refuse_other(recipe, path, told)
+    elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
+        raise ValueError(f"{out} holds other files; choose an empty or new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**recipe.as_dict(), "digest": told or kept})
+    return not known
+
+
+def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
+    """Raises an error if the folder's recipe has other settings; methods and seeds may differ.
+
+    Returns:
+        The digest of the data of the runs in the folder.
+    """
+    try:
+        held = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
+    out, name = path.parent, held.get("name")
+    if name != recipe.name:
+        raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
+    wanted = json.loads(json.dumps(recipe.as_dict()))
+    if None not in (told, held.get("digest")) and held["digest"] != told:
+        raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+    held = {"options": {}, **held, **settings(held)}  # of an earlier version
+    fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
+    if fields:
+        words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
+        raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
+    return held.get("digest")
+
+
+def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:
+    aurocs = {name: [one.auroc() for one in audits] for name, audits in found.items()}
+    table = [vars(row) for row in rows]
+    return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
+
+
+def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path) -> str:
+    try:
+        from ..report import write_report
+
+        return f"The report, with curves and pictures: {write_report(runs, out / 'report.html', title=recipe.summary)}"
+    except ImportError as error:
+        return f"No report: {error}"

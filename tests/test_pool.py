@@ -1,0 +1,161 @@
+"""Several runs at once give the records of one after another; signals end all of them, failures only their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchcurriculum import Record
+from torchcurriculum.cli import main
+from torchcurriculum.lab.method_options import needs_vanilla
+from torchcurriculum.lab.recipes import RECIPES
+
+QUIET = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+
+
+def command(out: Path, *extra: str) -> list[str]:
+    base = ["run", "digits", "--method", "vanilla", "--method", "apw-e", "--seeds", "0", "1", "--out", str(out)]
+    return [*base, *extra]
+
+
+def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
+    whole = [sys.executable, "-m", "torchcurriculum.cli", *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(whole, env={**os.environ, **QUIET}, **pipes, **options)
+
+
+def same(one: Path, other: Path) -> None:
+    for path in sorted(one.rglob("record.json")):
+        mine, theirs = (Record.load(folder / path.parent.relative_to(one)) for folder in (one, other))
+        assert len(mine.epochs) == len(theirs.epochs)
+        for a, b in zip(mine.epochs, theirs.epochs, strict=True):
+            assert {**a, "seconds": 0} == {**b, "seconds": 0}
+        assert np.array_equal(mine.history("losses"), theirs.history("losses"))
+
+
+def workers(process: int) -> list[int]:
+    """Its children that train."""
+    children = map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())
+    return [child for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def alive(process: int) -> bool:
+    stat = Path(f"/proc/{process}/stat")
+    return stat.exists() and ") Z " not in stat.read_text()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "runs"
+    done = start(command(out, "--epochs", "6"))
+    _, errors = done.communicate(timeout=300)
+    assert done.returncode == 0, errors
+    return out
+
+
+def test_two_at_once_are_the_same_runs(alone: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    done = start(command(out, "--epochs", "6", "--jobs", "2"))
+    printed, errors = done.communicate(timeout=300)
+    assert done.returncode == 0, errors
+    assert "4 runs of 6 epochs" in printed
+    assert printed.count("epoch   6/6") == 4
+    assert (out / "report.html").exists()
+    same(alone, out)
+
+
+def test_a_signal_ends_all_and_the_same_command_goes_on(alone: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    arguments = command(out, "--epochs", "6", "--jobs", "2", "--save-seconds", "0")
+    begun = start(arguments, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list(out.rglob("epochs.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    begun.send_signal(signal.SIGTERM)
+    _, errors = begun.communicate(timeout=120)
+    if begun.returncode != 0:  # a fast machine may have been done before
+        assert begun.returncode == 143
+        assert "of 4 runs done; the others resume from their last saved state. To resume, give the same" in errors
+    done = start(arguments)
+    _, errors = done.communicate(timeout=300)
+    assert done.returncode == 0, errors
+    same(alone, out)
+
+
+def test_ctrl_c_while_processes_begin(tmp_path: Path) -> None:
+    process = start(command(tmp_path / "runs", "--epochs", "2000", "--jobs", "2"), start_new_session=True)
+    try:
+        while not workers(process.pid):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "stopped with 0 of 4 runs done" in errors
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = ["run", "digits", "--method", "mixup", "--method", "vanilla", "--seeds", "0", "1", "--epochs", "2"]
+    assert main([*mixed, "--measure", "running", "--jobs", "2", "--out", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    for seed in (0, 1):
+        assert f"mixup, seed {seed}: measure='running' takes the losses seen while training" in error
+        assert Record.load(tmp_path / "runs" / "vanilla" / f"seed-{seed}").meta["finished"]
+    assert "Traceback" not in error
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_workers_end_with_their_parent_and_save_first(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    arguments = command(out, "--epochs", "2000", "--jobs", "2", "--save-seconds", "1000")
+    begun = start(arguments, start_new_session=True)
+    try:
+        while len(list(out.rglob("epochs.jsonl"))) < 2:
+            assert begun.poll() is None
+            time.sleep(0.05)
+        crew = workers(begun.pid)
+    finally:
+        begun.kill()
+    begun.communicate(timeout=120)
+    deadline = time.monotonic() + 60
+    while any(map(alive, crew)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(crew) == 2
+    assert not any(map(alive, crew))
+    assert len(list(out.rglob("states/*"))) >= 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_a_process_that_is_killed_is_noticed(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    begun = start(command(out, "--epochs", "40", "--jobs", "2"), start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(list(out.rglob("epochs.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(workers(begun.pid)[0], signal.SIGKILL)
+    _, errors = begun.communicate(timeout=120)
+    assert begun.returncode == 2
+    assert "a worker process died, perhaps for lack of memory" in errors
+    finished = [path for path in out.rglob("record.json") if Record.load(path.parent).meta.get("finished")]
+    assert len(finished) < 2, "it was noticed at once, not when all other runs were done"
+
+
+def test_jobs_are_a_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "digits", "--jobs", "0", "--out", str(tmp_path)]) == 2
+    assert "--jobs (jobs=) must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_estimated_thresholds_wait_for_vanilla() -> None:
+    recipe = RECIPES["nci1"]
+    assert [needs_vanilla(recipe, name) for name in ("vanilla", "apw-e", "apw-e@pd")] == [False, False, True]

@@ -30,7 +30,7 @@ from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, Record, methods, theory
 from torchcurriculum.audit import Audit, Predictions, audit
-from torchcurriculum.core import derive, evaluating
+from torchcurriculum.distributed import derive, evaluating
 from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
 from torchcurriculum.lab.models import digits_cnn
 from torchcurriculum.lab.provenance import environment

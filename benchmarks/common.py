@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcurriculum import Curriculum, GraphedStep, methods
-from torchcurriculum.core import derive
-from torchcurriculum.data.feed import Feed
+from torchcurriculum.distributed import derive
 from torchcurriculum.lab.data import Images
 from torchcurriculum.lab.models import resnet18, simple_cnn
 from torchcurriculum.lab.provenance import environment
+from torchcurriculum.shell.feed import Feed
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"simple-cnn": simple_cnn, "resnet-18": resnet18}
 

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from common import Plain, Setting, Trained, With, images, save, seconds, where
 from torch import Tensor, nn
 
-from torchcurriculum import APW, Curriculum, GraphedStep, Step, kernels, methods
+from torchcurriculum import APW, Curriculum, GraphedStep, Step, fast, methods
 from torchcurriculum.core import Batch, Epoch
 from torchcurriculum.functional import apw as reference
 from torchcurriculum.lab.models import simple_cnn
@@ -43,7 +43,7 @@ Report = Callable[[Any], None]
 
 def check_kernels(report: Report, _: float) -> None:
     """The fused kernels against the functions that they stand for: the largest difference, and both times at 1e8."""
-    from torchcurriculum.kernels import apw as fused
+    from torchcurriculum.fast import apw_epoch as fused
 
     found: dict[str, Any] = {"triton": getattr(fused.triton, "__version__", None)}
     for n in (1, 4095, 4097, 1_000_003, 100_000_000):
@@ -66,7 +66,7 @@ def check_kernels(report: Report, _: float) -> None:
     for name, (moved, work) in works.items():
         took = statistics.median(scale.times(work, 9, "cuda"))
         found[name] = {"ms": took * 1e3, "times_its_floor": took * copied / (moved * n)}
-    found["copy_gb_s"], found["used_by_apw"] = copied / 1e9, kernels.fused(logs)
+    found["copy_gb_s"], found["used_by_apw"] = copied / 1e9, not fast._broken
     report(found)
     found["steps_fused_minus_plain"] = {name: _fused_step(name) for name in FUSED}
     report(found)
@@ -84,10 +84,12 @@ def _fused_step(name: str) -> float:
         losses = (torch.rand(3000, device="cuda", dtype=torch.float64, generator=draw) * 5).requires_grad_()
         rows = torch.randperm(5000, device="cuda", generator=draw)[:3000]
         step = Step(None, Batch(None, rows % 10, rows), torch.zeros(3000, 10, device="cuda"), losses)  # type: ignore[arg-type]
-        head = method.fused(step.batch, step.logits)
-        assert head is not None, f"{name} has no fused step"
+        known = fast.active(method, 1)[1]
+        assert known is not None, f"{name} has no fused step"
+        assert known.head is not None, f"{name} has no fused step"
+        head = known.head(method, step.batch, step.logits)
         seen = torch.zeros(5000, device="cuda")
-        loss = kernels.step(losses, None, seen, rows, head) if fused else method.loss(step)
+        loss = fast._kernel(losses, None, seen, rows, head) if fused else method.loss(step)
         assert loss is not None, "no kernel"
         loss.backward()
         assert losses.grad is not None

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from torchcurriculum import indexed
-from torchcurriculum.core import derive
-from torchcurriculum.data.feed import Feed
+from torchcurriculum.distributed import derive
+from torchcurriculum.shell.feed import Feed
 
 WORKERS = (0, 2, 4)
 

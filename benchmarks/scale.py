@@ -26,7 +26,7 @@ from common import save, seconds, where
 from torch import Tensor
 
 from torchcurriculum import APW
-from torchcurriculum.core import derive
+from torchcurriculum.distributed import derive
 from torchcurriculum.functional import draw
 from torchcurriculum.functional.sampling import _first, _race
 

@@ -28,10 +28,10 @@ from common import save, where
 from scale import _resident
 from torch import Tensor
 
-from torchcurriculum import APW, kernels
-from torchcurriculum.core import Epoch, derive
-from torchcurriculum.distributed import Spread, rank, share, world_size
-from torchcurriculum.functional.apw import RHO_CLIP, joined, weight_change
+from torchcurriculum import APW
+from torchcurriculum.core import Epoch
+from torchcurriculum.distributed import Sharded, derive, rank, share, world_size
+from torchcurriculum.functional.apw import RHO_CLIP, joined, masses, shift_, weight_change
 
 EPOCHS, Q = 3, 10
 
@@ -58,14 +58,14 @@ class Shard:
     def advance(self, losses: Tensor, threshold: float) -> Tensor:
         easy = losses <= threshold
         here = torch.zeros(world_size(), 4, dtype=torch.float64)
-        here[rank()] = kernels.masses(self.log_weights, easy)
+        here[rank()] = masses(self.log_weights, easy)
         dist.all_reduce(here)
         top, light, heavy, _ = joined(here)
         whole = light + heavy
         alpha = weight_change((heavy / whole).clamp(RHO_CLIP, 1 - RHO_CLIP), self.q)
         z = (light * torch.exp(-alpha) + heavy * torch.exp(alpha)) / whole
         scale = top + whole.log() + z.log()
-        kernels.shift_(self.log_weights, easy, -alpha - scale, alpha - scale)
+        shift_(self.log_weights, easy, -alpha - scale, alpha - scale)
         return easy
 
 
@@ -98,7 +98,7 @@ def replicated(n: int) -> tuple[Tensor, int, list[float]]:
     values = torch.zeros(n)
     for epoch in range(EPOCHS):
         values[rows.start : rows.stop] = losses_of(epoch, rows)
-        measured = Spread(values)
+        measured = Sharded(values)
         dist.barrier()
         start = time.perf_counter()
         method.plan(Epoch(epoch + 1, n, measured.whole, measured.whole, measured.at_most))

@@ -16,7 +16,7 @@ import torch
 from common import beside, epochs_of
 
 from torchcurriculum import Arrays, Curriculum, methods
-from torchcurriculum.core import derive, evaluating
+from torchcurriculum.distributed import derive, evaluating
 from torchcurriculum.lab.data import load_digits
 from torchcurriculum.lab.models import digits_cnn
 

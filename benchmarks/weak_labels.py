@@ -19,7 +19,7 @@ from common import beside, epochs_of
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, methods
-from torchcurriculum.core import derive, evaluating
+from torchcurriculum.distributed import derive, evaluating
 from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
 
 

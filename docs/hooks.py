@@ -27,7 +27,8 @@ def on_files(files: Any, config: Any) -> Any:
             made[f"examples/{path.stem}.md"] = PAGES[path.suffix](path)
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
-    files.remove(files.get_file_from_path("hooks.py"))
+    for tool in ("hooks.py", "cards.py"):
+        files.remove(files.get_file_from_path(tool))
     return files
 
 

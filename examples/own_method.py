@@ -10,7 +10,7 @@ import argparse
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import Arrays, Curriculum, Epoch, Method, Step, Vanilla, flip_labels
+from torchcurriculum import Arrays, Curriculum, Method, Step, Vanilla, flip_labels
 from torchcurriculum.lab.data import load_digits
 
 
@@ -21,21 +21,15 @@ class Trust(Method):
         warmup: Epochs before the network's opinion counts.
     """
 
-    epoch: Tensor
-
     def __init__(self, warmup: int) -> None:
         super().__init__()
         self.warmup = warmup
-        self.register_buffer("epoch", torch.tensor(0))  # state in buffers is saved and resumed
-
-    def plan(self, epoch: Epoch) -> None:
-        """Every row; notes which epoch it is."""
-        self.epoch.fill_(epoch.number)
 
     def weigh(self, step: Step) -> Tensor:
         """exp(-loss), summing to one over the batch of all ranks."""
-        trust = torch.where(self.epoch > self.warmup, (-step.losses.detach()).exp(), 1.0)
-        return trust / step.total(trust.sum())
+        if step.epoch <= self.warmup:
+            return step.uniform()
+        return step.normalise(-step.losses.detach())
 
 
 def train(method: Method, epochs: int) -> float:

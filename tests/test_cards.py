@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from torchcurriculum import methods
-from torchcurriculum.methods.card import card, index
 
 FOLDER = Path(__file__).parent.parent / "docs" / "methods"
-REMEDY = "run `python -m torchcurriculum.methods.card docs/methods`"
+REMEDY = "run `python docs/cards.py`"
+_tool = runpy.run_path(str(FOLDER.parent / "cards.py"))
+card, index = _tool["card"], _tool["index"]
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -21,6 +24,13 @@ def test_the_card_is_current_and_says_what_a_card_must(name: str) -> None:
         assert "Reference:" in text, f"{name} must say where it comes from"
     for part in ("**When to use it.**", "**Cost.**", "## Knobs"):
         assert part in text
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_card_lists_the_knobs_that_build_takes(name: str) -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", card(name).split("## Knobs")[1], re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) - {"n", "epochs"} == set(methods.entry(name).options())
 
 
 def test_there_are_no_other_cards() -> None:

@@ -233,9 +233,9 @@ def test_ranks_exchange_one_bit_for_each_row(folder: Path, world: int, name: str
             )  # for the record, however many rows there are, once there are losses
             rest = [size for kind, size in epoch if [kind, size] not in (BITS, QUANTILES)]
             rows = [size for size in rest if size >= BIG]
-            # I-weighting writes rows one batch at a time: ranks merge them at the end of an epoch, and make sure where
-            # the next one begins, by a byte and a float64 for each row.
-            assert rows == ([BIG] * 4 if name == "apw-i" else [])
+            # I-weighting writes rows one batch at a time: ranks merge them once, at the end of an epoch, by a flag and
+            # a float64 for each row.
+            assert rows == ([BIG] * 2 if name == "apw-i" else [])
             # A normaliser from each rank in each step (and I-weighting's batch sizes); four sums and one count of NaN.
             assert sum(rest) - sum(rows) <= STEPS * (2 * world + (name == "apw-i")) + 4 + 1
 

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, kernels, methods
-from torchcurriculum.core import at_least_float32
-from torchcurriculum.kernels import heads
+from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, fast, methods
+from torchcurriculum.checks import at_least_float32
+from torchcurriculum.fast import heads
 
 N, B = 5000, 3000
 METHODS: dict[str, dict[str, Any]] = {
@@ -47,6 +47,14 @@ def _begun(name: str, device: str) -> Any:
         method.plan(Epoch(number, N, every, lambda every=every: every))  # type: ignore[misc]
         method.loss(_step(device)[0])
     return method
+
+
+def _head(method: Any, batch: Batch, logits: Any) -> Any:
+    found, known = fast.active(method, batch.epoch)
+    assert found is method
+    assert known is not None
+    assert known.head is not None
+    return known.head(method, batch, logits)
 
 
 def test_the_method_that_is_compared_uses_all_of_its_parts() -> None:
@@ -100,9 +108,9 @@ def test_a_gradient_has_a_gradient(name: str) -> None:
         y, seen = step.batch.y % 10, torch.zeros(N, device="cuda")
         losses = F.cross_entropy(logits, y, reduction="none")
         batch = step.batch.with_(y=y)
-        head = method.fused(batch, logits)
+        head = _head(method, batch, logits)
         plain = Step(step.model, batch, logits, losses)
-        loss = kernels.step(logits, y, seen, step.index, head) if fused else method.loss(plain)
+        loss = fast._kernel(logits, y, seen, step.index, head) if fused else method.loss(plain)
         (slopes,) = torch.autograd.grad(loss, x, create_graph=True)
         found.append(torch.autograd.grad((slopes**2).sum(), x)[0])
     torch.testing.assert_close(*found, rtol=1e-7, atol=1e-10)
@@ -118,11 +126,11 @@ def test_plain_slopes_are_those_of_cross_entropy() -> None:
 def _compare(name: str, step: Step, source: Tensor, y: Tensor | None, near: float) -> None:
     method = _begun(name, "cuda")
     plain, seen = copy.deepcopy(method), torch.full((N,), math.inf, device="cuda")
-    head = method.fused(step.batch, step.logits)
+    head = _head(method, step.batch, step.logits)
     assert head is not None
-    loss = kernels.step(source, y, seen, step.index, head)
+    loss = fast._kernel(source, y, seen, step.index, head)
     assert loss is not None
-    assert not kernels._broken
+    assert not fast._broken
     expected = plain.loss(step)
     torch.testing.assert_close(loss.double(), expected.double(), rtol=min(near, 1e-5), atol=0)
     exact = near < 1e-8
@@ -140,9 +148,9 @@ def _compare(name: str, step: Step, source: Tensor, y: Tensor | None, near: floa
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
 def test_an_impossible_label_is_nan_and_no_crash_of_the_device() -> None:
     seen, index, y = torch.zeros(2, device="cuda"), torch.arange(2, device="cuda"), torch.tensor([1, 3], device="cuda")
-    head = methods.build("apw-e", 2, 5).cuda().fused(Batch(None, y, index), None)
+    head = _head(methods.build("apw-e", 2, 5).cuda(), Batch(None, y, index), None)
     assert head is not None
-    assert kernels.step(torch.randn(2, 3, device="cuda"), y, seen, index, head) is not None
+    assert fast._kernel(torch.randn(2, 3, device="cuda"), y, seen, index, head) is not None
     assert seen.isnan().tolist() == [False, True]
 
 
@@ -168,11 +176,11 @@ def test_how_much_one_block_of_threads_takes(
 @pytest.mark.parametrize("name", METHODS)
 def test_on_a_cpu_there_is_none(name: str) -> None:
     step, losses = _step("cpu")
-    head = _begun(name, "cpu").fused(step.batch, step.logits)
+    head = _head(_begun(name, "cpu"), step.batch, step.logits)
     assert head is not None
-    assert kernels.step(losses, None, torch.zeros(N), step.index, head) is None
-    assert kernels.step(torch.zeros(B, 10), step.batch.y, torch.zeros(N), step.index, head) is None
-    assert kernels.step({"logits": 1}, step.batch.y, torch.zeros(N), step.index, head) is None
+    assert fast._kernel(losses, None, torch.zeros(N), step.index, head) is None
+    assert fast._kernel(torch.zeros(B, 10), step.batch.y, torch.zeros(N), step.index, head) is None
+    assert fast._kernel({"logits": 1}, step.batch.y, torch.zeros(N), step.index, head) is None
 
 
 class Elsewhere(torch.Tensor):
@@ -195,11 +203,11 @@ def test_a_step_that_is_fused_is_not_noted_twice(own: bool, monkeypatch: pytest.
 
     def fused(source: Tensor, y: Any, seen: Tensor, index: Tensor, head: tuple[Any, ...]) -> Tensor:
         asked.append((source.ndim, y is None, head[0]))
-        assert seen is curriculum._last.values
+        assert seen.data_ptr() == curriculum.last.data_ptr()
         return source.sum()
 
-    monkeypatch.setattr(kernels, "step", fused)
-    monkeypatch.setattr(curriculum, "_note", lambda _: pytest.fail("the kernel has noted the losses"))
+    monkeypatch.setattr(fast, "_kernel", fused)
+    monkeypatch.setattr(curriculum._steps, "_note", lambda _: pytest.fail("the kernel has noted the losses"))
     for batch in curriculum.epoch(model):
         curriculum.loss(model, batch).backward()
     assert asked == [(1, True, "apw") if own else (2, False, "apw")], "of losses of the user's own, or of logits"
@@ -212,7 +220,7 @@ def test_rows_and_logits_must_be_as_many(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(heads.HEADS, "apw", lambda *_: pytest.fail("it would read past the end of the index"))
     logits, y = torch.zeros(6, 2).as_subclass(Elsewhere), torch.zeros(6, dtype=torch.int64)
     head = ("apw", torch.zeros(9), None)
-    assert kernels.step(logits, y, torch.zeros(9), torch.arange(3), head) is None
+    assert fast._kernel(logits, y, torch.zeros(9), torch.arange(3), head) is None
 
 
 def test_outputs_without_labels_are_no_losses() -> None:
@@ -228,12 +236,12 @@ def test_what_no_kernel_takes_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch
     data, asked = Arrays(torch.randn(4, 2), torch.tensor([0, 1, 0, 1])), []
     curriculum = Curriculum(methods.build("apw-e", 4, 5), data, batch_size=4, measure="running")
     model = Net(2, 2)
-    monkeypatch.setattr(kernels, "step", lambda source, *_: asked.append(source.ndim))
+    monkeypatch.setattr(fast, "_kernel", lambda source, *_: asked.append(source.ndim))
     for batch in curriculum.epoch(model):
         expected = F.cross_entropy(torch.nn.Linear.forward(model, batch.x), batch.y)
         torch.testing.assert_close(torch.Tensor(curriculum.loss(model, batch)), expected)
-    assert asked == [2, 1]
-    assert curriculum._last.values.isfinite().all()
+    assert asked == [2], "asked once, and then no more in this step"
+    assert curriculum.last.isfinite().all()
 
 
 def test_what_triton_dislikes_is_reported_once_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,20 +254,20 @@ def test_what_triton_dislikes_is_reported_once_and_not_asked_again(monkeypatch: 
     def full(*_: Any) -> Tensor:
         raise torch.OutOfMemoryError("full")
 
-    monkeypatch.setattr(kernels, "_broken", [])
+    monkeypatch.setattr(fast, "_broken", [])
     monkeypatch.setattr(heads, "triton", object())
     monkeypatch.setattr(heads, "fits", lambda _: True)
     monkeypatch.setitem(heads.HEADS, "apw", fails)
     losses, index = torch.ones(3).as_subclass(Elsewhere), torch.arange(3)
     arguments = (losses, None, torch.zeros(3), index, ("apw", torch.zeros(3), None))
     with pytest.warns(UserWarning, match="Triton cannot compile here, so a curriculum costs more.*no compiler"):
-        assert kernels.step(*arguments) is None
-    assert kernels.step(*arguments) is None, "and a second warning would be an error here"
+        assert fast._kernel(*arguments) is None
+    assert fast._kernel(*arguments) is None, "and a second warning would be an error here"
     assert len(asked) == 1
     monkeypatch.setitem(heads.HEADS, "apw", full)
-    monkeypatch.setattr(kernels, "_broken", [])
+    monkeypatch.setattr(fast, "_broken", [])
     with pytest.raises(torch.OutOfMemoryError):
-        kernels.step(*arguments)
+        fast._kernel(*arguments)
 
 
 @pytest.mark.parametrize("name", ["superloss", "rapw"])
@@ -280,7 +288,7 @@ def test_a_state_is_loaded_into_the_tensors_that_a_captured_step_uses() -> None:
         curriculum.loss(model, batch)
 
     def places() -> list[int]:
-        return [curriculum._last.values.data_ptr(), *(buffer.data_ptr() for buffer in method.buffers())]
+        return [curriculum.last.data_ptr(), *(buffer.data_ptr() for buffer in method.buffers())]
 
     before = places()
     curriculum.load_state_dict(curriculum.state_dict())

@@ -186,7 +186,7 @@ def test_one_line_in_a_loop_and_resumed() -> None:
         (lambda: per_sample(F.cross_entropy), "is no loss module with a reduction"),
         (lambda: per_sample(nn.Linear(2, 2)), "Linear is no loss module with a reduction"),
         (lambda: per_sample(nn.CTCLoss()), "CTCLoss takes lengths"),
-        (lambda: weighted(nn.MSELoss(), Mixup()), "Mixup does more than weigh samples; use Curriculum"),
+        (lambda: weighted(nn.MSELoss(), Mixup()), "Mixup changes the batch, not only its weights; use Curriculum"),
         (lambda: weighted(nn.MSELoss(), "apw-e"), "must be a torchcurriculum method such as APW.*got str"),
         (lambda: weighted(nn.MSELoss(), Vanilla()), r"Vanilla does not know the training set; say weighted\(..., n="),
         (lambda: weighted(nn.MSELoss(), methods.SPL(4, grow=2, warmup=0)).advance(), "SPL chooses the rows"),

@@ -1,21 +1,29 @@
-"""What people do wrong with `curriculum run` and `compare`: a sentence, and no result that is not theirs."""
+"""What people do wrong with `curriculum run` and `compare`, with knobs and with hooks of version 0.1.
+
+They get a sentence that says what to do, and no result that is not theirs.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import os
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from torchcurriculum import Record
+from torchcurriculum import APW, Method, Record, methods
 from torchcurriculum.cli import main
 from torchcurriculum.lab import provenance
 from torchcurriculum.lab.data.images import load_image_folder
@@ -251,3 +259,152 @@ def test_the_commit_is_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert environment()["commit"] is None
     subprocess.run(["git", "add", "site"], cwd=tmp_path, check=True)
     assert len(environment()["commit"]) == 40
+
+
+# ---------------------------------------------------------------------- methods: knobs, and hooks that are gone
+
+ROWS, EPOCHS = 12, 10
+# What constructors ask for because it depends on the run; ``for_run`` knows it.
+ASKED = {"n": ROWS, "epochs": EPOCHS, "q": 3, "interval": 2, "decay": 0.5, "warmup": 1, "factor": 1.2, "refresh": 2}
+ASKED |= {"buckets": 2, "grow": 3}
+REMOVED = {
+    "views": "view",
+    "view_exchanges": "view",
+    "weighs_by_loss": r"step\.losses",
+    "plan_whole": r"epoch\.whole",
+    "sync": "add_rows",
+    "fused": r"torchcurriculum\.fast",
+    "graph_key": r"torchcurriculum\.fast",
+}
+
+
+def asked(kind: type[Method]) -> dict[str, Any]:
+    """Arguments that the constructor cannot do without."""
+    given = {**ASKED, "method": APW(ROWS, q=3)}
+    parameters = inspect.signature(kind).parameters
+    return {word: given[word] for word, parameter in parameters.items() if parameter.default is parameter.empty}
+
+
+def routes(name: str) -> dict[str, tuple[Callable[..., Method], dict[str, Any]]]:
+    """The three ways to make a method, each with the options it takes and their type hints."""
+    known = methods.entry(name)
+    kind, taken = known.method, {word: parameter.annotation for word, parameter in known.options().items()}
+    own = {word: parameter.annotation for word, parameter in inspect.signature(kind).parameters.items()}
+    return {
+        "build": (lambda **options: methods.build(name, ROWS, EPOCHS, **options), taken),
+        "for_run": (lambda **options: kind.for_run(ROWS, EPOCHS, **{**known.fixed, **options}), taken),
+        "constructor": (lambda **options: kind(**{**asked(kind), **options}), own),
+    }
+
+
+def refusals(name: str, value: Any) -> Iterator[tuple[str, str, Any, str]]:
+    """What every way to make the method says about ``value`` in every knob: way, knob, hint and the refusal."""
+    for way, (make, knobs) in routes(name).items():
+        for knob, hint in knobs.items():
+            said = "accepted"
+            try:
+                make(**{knob: value})
+            except (TypeError, ValueError) as error:
+                said = f"{type(error).__name__}: {error}"
+            yield way, knob, hint, said
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_way_to_make_a_method_works_and_takes_the_same_knobs(name: str) -> None:
+    ways = routes(name)
+    made = {way: make() for way, (make, _) in ways.items()}
+    assert len({type(one) for one in made.values()}) == 1
+    shared = set(ways["build"][1]) & set(ways["constructor"][1])
+    for knob in shared:
+        told, own = ways["build"][1][knob], ways["constructor"][1][knob]
+        assert told in (own, f"{own} | None"), f"{knob} has another type by name than by constructor"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_knob_of_a_wrong_type_is_refused_by_name(name: str) -> None:
+    for way, knob, hint, said in refusals(name, object()):
+        where = f"{way}({knob}=object()) says {said}"
+        if hint == "Any":  # rows of numbers, which may be a list, an array or a tensor, or a data set
+            assert re.match(rf"(Type|Value)Error: {knob} .*must .*object", said), where
+        else:
+            assert re.match(rf"TypeError: {knob} of \w+ must be .*got <object", said), where
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_nan_is_refused_by_name(name: str) -> None:
+    for way, knob, _, said in refusals(name, math.nan):
+        assert re.match(rf"(Type|Value)Error: {knob} .*(is NaN|got nan)", said), f"{way}({knob}=nan) says {said}"
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_an_option_that_nobody_knows_is_refused_by_name(name: str) -> None:
+    known = methods.entry(name)
+    for make, _ in routes(name).values():
+        with pytest.raises(TypeError, match="nonsense"):
+            make(nonsense=1)
+    with pytest.raises(TypeError, match=f"'{name}' has no option 'nonsense'; its options are "):
+        methods.build(name, ROWS, EPOCHS, nonsense=1)
+    for word, value in known.fixed.items():
+        with pytest.raises(TypeError, match=f"'{name}' has no option '{word}'"):
+            methods.build(name, ROWS, EPOCHS, **{word: value})
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_an_argument_that_is_missing_is_named(name: str) -> None:
+    kind = methods.entry(name).method
+    whole = asked(kind)
+    for word in whole:
+        with pytest.raises(TypeError, match=f"missing .*'{word}'"):
+            kind(**{other: value for other, value in whole.items() if other != word})
+
+
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, math.nan, "12", None, True])
+@pytest.mark.parametrize("word", ["n", "epochs"])
+@pytest.mark.parametrize("way", ["build", "for_run"])
+def test_rows_and_epochs_that_cannot_be(way: str, word: str, value: Any) -> None:
+    numbers = {"n": ROWS, "epochs": EPOCHS, word: value}
+    for name in methods.names():
+        known = methods.entry(name)
+        with pytest.raises((TypeError, ValueError), match=f"^{word} .*must .*got {re.escape(repr(value))}"):
+            methods.build(name, **numbers) if way == "build" else known.method.for_run(**numbers, **known.fixed)
+
+
+def hooked(hook: str, how: str) -> type[Method]:
+    """A method of version 0.1, whose hook is set in one of the ways in which methods did."""
+
+    class Early(Method):
+        def __init__(self) -> None:
+            setattr(self, hook, True)
+            super().__init__()
+
+    class Late(Method):
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, hook, True)
+
+    def function(self: Method) -> bool:
+        return True
+
+    parents: dict[str, tuple[type, ...]] = {"mixin": (type("Mixin", (), {hook: True}), Method), "subclass": (APW,)}
+    own = {"method": function, "property": property(function)}.get(how, True)
+    if how in ("early", "late"):
+        return {"early": Early, "late": Late}[how]
+    return type("Old", parents.get(how, (Method,)), {} if how == "mixin" else {hook: own})
+
+
+@pytest.mark.parametrize("how", ["attribute", "method", "property", "mixin", "subclass", "early", "late"])
+@pytest.mark.parametrize(("hook", "instead"), REMOVED.items())
+def test_a_hook_that_is_gone_is_refused_and_says_what_to_do(hook: str, instead: str, how: str) -> None:
+    kind = hooked(hook, how)
+    with pytest.raises(TypeError, match=rf"{kind.__name__}\.{hook} .*Instead: .*{instead}"):
+        kind(4, 2) if how == "subclass" else kind()
+
+
+def test_a_hook_that_is_gone_is_refused_later_as_well() -> None:
+    method = APW(4, q=2)
+    for hook in REMOVED:
+        with pytest.raises(TypeError, match=f"APW.{hook} "):
+            setattr(method, hook, True)
+        assert not hasattr(method, hook)

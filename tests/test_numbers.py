@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcurriculum import APW, Arrays, Curriculum, methods
-from torchcurriculum.core import normalise
+from torchcurriculum.distributed import normalise
 
 from .contract.problem import data, model
 
@@ -199,7 +199,7 @@ def test_losses_have_full_precision_where_logits_have_half(device: str, inside: 
             curriculum.reduce(curriculum.task.loss_fn(logits, batch.y), batch.index)
         assert logits.dtype == torch.bfloat16
         exact = torch.nn.functional.cross_entropy(logits.double(), batch.y, reduction="none")
-        torch.testing.assert_close(curriculum._last.values[batch.index].double(), exact, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(curriculum.last[batch.index].double(), exact, rtol=1e-5, atol=1e-6)
 
 
 @every_variant

@@ -65,9 +65,9 @@ def test_growth_and_its_stop_rule() -> None:
     # N = 20, fraction 0.25: 5 rows are drawn each epoch, and growth stops after the epoch in which fewer than 5 miss.
     method = Sampled(APW(20, q=10, threshold=1.0), fraction=0.25)
     losses = torch.tensor([0.1, 3.0, 3.0, 3.0] * 5, dtype=torch.float64)
-    step = Step(nn.Identity(), batch(4), None, torch.ones(4, dtype=torch.float64))
     before: set[int] = set()
     for number in range(1, 60):
+        step = Step(nn.Identity(), batch(4).with_(epoch=number), None, torch.ones(4, dtype=torch.float64))
         rows = method.plan(epoch(number, losses))
         if rows is None:
             break
@@ -75,7 +75,7 @@ def test_growth_and_its_stop_rule() -> None:
         assert before <= now, "a row once drawn stays"
         assert 5 <= len(now) <= len(before) + 5
         assert method.weigh(step).tolist() == [0.25] * 4, "the average loss while growing"
-        assert method.complete == (20 - len(now) < 5)
+        assert (method.grown == number) == (20 - len(now) < 5)
         assert not before or 20 - len(before) >= 5, "the epoch before must not have been the last of the growth"
         before = now
     assert rows is None
@@ -93,13 +93,13 @@ def test_all_weights_are_updated_while_growing_also_for_i_weighting() -> None:
 def test_average_after_the_growth_needs_no_measuring() -> None:
     method = Sampled(APW(4, q=2), fraction=1.0, average=True)
     method.plan(epoch(1, torch.ones(4)))
-    assert method.complete
+    assert method.grown == 1
 
     def refuse() -> torch.Tensor:
         raise AssertionError("S-APW-A measured after its growth")
 
     assert method.plan(Epoch(2, 4, torch.ones(4), refuse)) is None
-    step = Step(nn.Identity(), batch(4), None, torch.ones(4, dtype=torch.float64))
+    step = Step(nn.Identity(), batch(4).with_(epoch=2), None, torch.ones(4, dtype=torch.float64))
     assert method.weigh(step).tolist() == [0.25] * 4
 
 
@@ -111,7 +111,7 @@ def test_the_number_drawn_is_the_floor(n: int, fraction: float, size: int) -> No
 def test_sampled_refuses_what_it_cannot_sample_from() -> None:
     with pytest.raises(TypeError, match="Sampled needs a method with a weight for every row, and Vanilla has none"):
         Sampled(Vanilla())
-    with pytest.raises(ValueError, match=r"fraction must lie in \(0, 1\], got 0"):
+    with pytest.raises(ValueError, match=r"fraction .*\(0, 1\], got 0"):
         Sampled(APW(4, q=2), 0)
 
 
@@ -196,9 +196,9 @@ def test_mixing_needs_tensors_and_running_losses_need_rows() -> None:
         Mixup().view(nn.Identity(), tokens)
     with pytest.raises(TypeError, match="this batch has torch.int64 tensors"):
         Mixup().view(nn.Identity(), Batch(torch.ones(2, 3, dtype=torch.int64), torch.zeros(2), torch.arange(2)))
-    with pytest.raises(ValueError, match="reading must be one of 'weights', 'labels', 'beta', got 'guess'"):
+    with pytest.raises(ValueError, match="reading must be 'weights', 'labels' or 'beta', got 'guess'"):
         Mixed(APW(4, q=2), reading="guess")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="alpha must be positive, got 0"):
+    with pytest.raises(ValueError, match=r"alpha must be .*got 0"):
         Mixup(alpha=0)
     net = nn.Linear(2, 2)
     data = Arrays(torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 3))

@@ -150,8 +150,8 @@ def test_the_record_finds_wrong_labels() -> None:
         ),
         ({"module": "mlp"}, "module must be a torch module or a function that makes one, got 'mlp'"),
         ({"module": lambda features, classes: None}, "module must be a torch module"),
-        ({"threshold": -1.0}, "the error threshold e must be positive"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"threshold": -1.0}, "threshold must be"),
+        ({"epochs": 0}, "epochs must be .*got 0"),
         ({"measure": "never"}, "measure must be 'pass' or 'running'"),
         ({"lr": 1e30}, "NaN or infinite"),
     ],
@@ -265,8 +265,8 @@ def test_in_a_pipeline_with_a_grid_and_pickled() -> None:
             "AdaBoostClassifier cannot be fitted by fitting='warm'",
         ),
         ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
-        ({"q": 1}, "q must be at least 2"),
-        ({"tau": 2}, "tau must lie between 0 and 1"),
+        ({"q": 1}, "q must be .*got 1"),
+        ({"tau": 2}, "tau must be .*got 2"),
     ],
 )
 def test_what_the_reweighter_refuses(options: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .core import Batch, Epoch, Method, Step, Task
     from .curriculum import Curriculum
     from .data import Arrays, flip_labels, indexed
-    from .graphs import GraphedStep
+    from .fast.graphs import GraphedStep
     from .losses import per_sample, weighted
     from .methods import APW, RAPW, Both, Mixed, Mixup, Sampled, SuperLoss, Then, Vanilla
     from .record import Previews, Record
@@ -63,7 +63,7 @@ _NAMES_BY_MODULE = {
     "core": ("Batch", "Epoch", "Method", "Step", "Task"),
     "curriculum": ("Curriculum",),
     "data": ("Arrays", "flip_labels", "indexed"),
-    "graphs": ("GraphedStep",),
+    "fast.graphs": ("GraphedStep",),
     "losses": ("per_sample", "weighted"),
     "methods": ("APW", "RAPW", "Both", "Mixed", "Mixup", "Sampled", "SuperLoss", "Then", "Vanilla"),
     "record": ("Previews", "Record"),

@@ -1,7 +1,8 @@
-"""Shares and sums over ranks, on whatever started ``torch.distributed``; everything is the identity in one process."""
+"""Ranks: shares and sums over them, and per-row state with its rule across them; the identity in one process."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,20 +11,28 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 __all__ = [
-    "Spread",
+    "RowState",
+    "Sharded",
+    "derive",
+    "evaluating",
     "gather_flags",
     "gather_rows",
     "is_first",
-    "one_model",
+    "merge_rows",
+    "normalise",
     "order_statistics",
     "rank",
+    "same_buffers",
     "share",
+    "total",
+    "uncompiled",
+    "unwrapped",
     "world_size",
 ]
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """How many processes train together: 1 unless ``torch.distributed`` is running."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -35,6 +44,67 @@ def rank() -> int:
 def is_first() -> bool:
     """Whether this process is the one that writes files and talks."""
     return rank() == 0
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum of ``x`` over all ranks; ``x`` itself in a single process."""
+    if world_size() == 1:
+        return x
+    x = x.detach().clone()
+    dist.all_reduce(x)
+    return x
+
+
+def normalise(log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights of the *global* batch that sum to one over all ranks, from this rank's log-weights.
+
+    Args:
+        log_weights: (B,) unnormalised log-weights of this rank's rows; B may be zero.
+
+    Returns:
+        The weights (B,) and the logarithm of their normaliser (a scalar, the same on every rank).
+
+    Example:
+        >>> normalise(torch.tensor([0.0, 0.0, 0.0, 0.0]))[0]
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    # Shifted by the largest value, so that equal log-weights give 1/B exactly and nothing under- or overflows.
+    if world_size() == 1:
+        if not len(log_weights):
+            return log_weights.exp(), log_weights.new_full((), -torch.inf)
+        top = log_weights.max()
+        raw = (log_weights - top).exp()
+        scale = raw.sum()
+        return raw / scale, top + scale.log()
+    low = log_weights.new_full((1,), -torch.inf)
+    here = torch.cat([log_weights, low]).max()
+    table = log_weights.new_zeros(world_size(), 2)
+    here_or_zero = torch.where(here.isfinite(), here, torch.zeros_like(here))
+    table[rank(), 0] = here_or_zero
+    table[rank(), 1] = (log_weights - here_or_zero).exp().sum()
+    table = total(table)
+    filled = table[:, 1] > 0
+    top = torch.where(filled, table[:, 0], low).max()
+    scale = torch.where(filled, table[:, 1] * (table[:, 0] - top).exp(), 0.0).sum()
+    return (log_weights - top).exp() / scale, top + scale.log()
+
+
+def merge_rows(values: Tensor, written: Tensor) -> Tensor:
+    """(n, ...) rows as the rank that wrote them left them; rows that no rank wrote stay.
+
+    Args:
+        values: (n, ...) floating-point rows of this rank.
+        written: (n,) bool: the rows that this rank wrote since the ranks last agreed.
+
+    Returns:
+        The same on every rank; the mean of a row that several ranks wrote.
+    """
+    if world_size() == 1:
+        return values
+    mine = written.view(-1, *[1] * (values.ndim - 1))
+    writers = total(mine.to(values.dtype))
+    newest = total(torch.where(mine, values, torch.zeros_like(values))) / writers.clamp_min(1)
+    return torch.where(writers > 0, newest, values)
 
 
 def share(n: int) -> range:
@@ -95,7 +165,7 @@ def order_statistics(part: Tensor, positions: Tensor) -> Tensor:
         >>> order_statistics(torch.tensor([3.0, -1.0, 2.0]), torch.tensor([0, 2]))
         tensor([-1.,  3.], dtype=torch.float64)
     """
-    ordered, positions = part.double().sort().values, positions.to(part.device)
+    ordered, positions = part.sort().values.double(), positions.to(part.device)
     if world_size() == 1:
         return ordered[positions]
     keys = _ordered_bits(ordered + 0.0)  # which makes -0.0 and 0.0 the same bits
@@ -115,7 +185,7 @@ def _ordered_bits(values: Tensor) -> Tensor:
     return torch.where(bits < 0, bits ^ torch.iinfo(torch.int64).max, bits)
 
 
-class Spread:
+class Sharded:
     """(n,) values of which each row is up to date on one rank; ranks talk only when somebody asks for more.
 
     Args:
@@ -123,7 +193,7 @@ class Spread:
         held: (n,) bool, each row on one rank only; None if each rank holds its ``share`` of rows.
 
     Example:
-        >>> losses = Spread(torch.tensor([0.1, 0.9]))
+        >>> losses = Sharded(torch.tensor([0.1, 0.9]))
         >>> losses.at_most(torch.tensor(0.5)), losses.whole()
         (tensor([ True, False]), tensor([0.1000, 0.9000]))
     """
@@ -161,18 +231,59 @@ class Spread:
         self.held[rows.to(self.held.device)] = False
         self.held[mine.to(self.held.device)] = True
 
-    def clone(self) -> Spread:
+    def clone(self) -> Sharded:
         """A copy that later values do not reach."""
-        return Spread(self.values.clone(), None if self._held is None else self._held.clone())
+        return Sharded(self.values.clone(), None if self._held is None else self._held.clone())
 
-    def to(self, device: torch.device) -> Spread:
+    def to(self, device: torch.device) -> Sharded:
         """The same on another device."""
-        return Spread(self.values.to(device), None if self._held is None else self._held.to(device))
+        return Sharded(self.values.to(device), None if self._held is None else self._held.to(device))
+
+
+def derive(*parts: int | str) -> int:
+    """A 63-bit seed that is a pure function of ``parts``, so that resuming needs no generator state.
+
+    Example:
+        >>> derive(0, "order", 3) == derive(0, "order", 3) != derive(0, "order", 4)
+        True
+    """
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+class evaluating:
+    """Puts every module into evaluation mode, and back exactly as found."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [(module, module.training) for module in model.modules()]
+
+    def __enter__(self) -> None:
+        for module, _ in self._modules:
+            module.training = False
+
+    def __exit__(self, *_: object) -> None:
+        for module, training in self._modules:
+            module.training = training
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """What ``torch.compile`` was given, or the model itself."""
+    return getattr(model, "_orig_mod", model)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module inside a wrapper for data parallelism, whose passes would make ranks wait for each other.
+
+    A module that merely has a part called ``module`` is returned as it is.
+    """
+    inner = uncompiled(model)
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return inner.module if isinstance(inner, wrappers) else model
 
 
 @contextmanager
-def one_model(net: nn.Module) -> Iterator[None]:
-    """Lends every rank the first one's buffers: batch statistics differ between ranks until their next exchange."""
+def same_buffers(net: nn.Module) -> Iterator[None]:
+    """Inside, every rank has the first rank's buffers: batch statistics differ between ranks until they exchange."""
     if world_size() == 1:
         yield
         return
@@ -184,3 +295,51 @@ def one_model(net: nn.Module) -> Iterator[None]:
     finally:
         for buffer, own in zip(net.buffers(), mine, strict=True):
             buffer.copy_(own)
+
+
+class RowState(nn.Module):
+    """A module with state for each row of the training set, equal on all ranks whenever they agree.
+
+    A row is as the rank that visited it last left it: each step writes the rows of its own batch only.
+    """
+
+    _row_state: tuple[str, ...] = ()
+    _written: Tensor | None = None  # (N,) bool: the rows that this rank visited since the ranks last agreed
+
+    def add_rows(self, name: str, values: Tensor) -> None:
+        """Declares per-row state: a buffer (N, ...) of which a step writes only the rows of its batch.
+
+        Args:
+            name: The buffer's name.
+            values: (N, ...) floating-point values at the start.
+        """
+        self.register_buffer(name, values)
+        self._row_state = (*self._row_state, name)
+
+    def visited(self, index: Tensor) -> None:
+        """Called by whoever runs the step: this rank has visited these rows."""
+        if world_size() == 1:
+            return
+        for part in self._parts():
+            if part._written is None:
+                n = len(getattr(part, part._row_state[0]))
+                part._written = torch.zeros(n, dtype=torch.bool, device=index.device)
+            part._written.index_fill_(0, index, True)
+
+    def agree(self) -> None:
+        """Gives every rank the rows that the others have visited since they last agreed. All ranks must call it."""
+        if world_size() == 1:
+            return
+        for part in self._parts():
+            if part._written is None:  # on all ranks, since all of them take every step
+                continue
+            for name in part._row_state:
+                values = getattr(part, name)
+                values.copy_(merge_rows(values, part._written.to(values.device)))
+            part._written = None
+
+    def _parts(self) -> Iterator[RowState]:
+        """This module and those inside it that have rows."""
+        for part in self.modules():
+            if isinstance(part, RowState) and part._row_state and len(getattr(part, part._row_state[0])):
+                yield part

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import Batch, Epoch, Method, Step, check_index, check_losses, ranks, total
+from .core import Batch, Epoch, Method, Step, Task, checks
+from .distributed import merge_rows, total
 
 __all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
 
@@ -145,8 +146,8 @@ class Weighted(nn.Module):
         super().__init__()
         if not isinstance(method, Method):
             raise TypeError(f"method must be a torchcurriculum method such as APW(n, q), got {type(method).__name__}")
-        if type(method).view is not Method.view or type(method).loss is not Method.loss:
-            raise TypeError(f"{type(method).__name__} does more than weigh samples; use Curriculum, which can run it")
+        if method.changes_batches:
+            raise TypeError(f"{type(method).__name__} changes the batch, not only its weights; use Curriculum")
         rows = getattr(method, "n", n)
         if rows is None:
             raise ValueError(f"{type(method).__name__} does not know the training set; say weighted(..., n=its rows)")
@@ -165,7 +166,7 @@ class Weighted(nn.Module):
         if losses is not None:
             if losses.shape != (self.n,):
                 raise ValueError(f"there must be one loss for each of {self.n} rows, got shape {tuple(losses.shape)}")
-            check_losses(losses, None, "error")
+            checks.check_losses(losses, None, "error")
         self.number += 1
         measured = self.last if losses is None else losses.detach()
         rows = self.method.plan(Epoch(int(self.number), self.n, self.last, lambda: measured))
@@ -182,28 +183,43 @@ class Weighted(nn.Module):
         """
         _follow(self, outputs.device)
         losses, share = self.losses.measure(outputs, y)
-        check_index(index, self.n, len(losses))
+        checks.check_index(index, self.n, len(losses))
         index = index.to(losses.device)
         if losses.device.type == "cpu":
-            check_losses(losses.detach(), index, "error")
-        step = Step(self.method, Batch(None, y, index), outputs, losses)
-        weights = self.method.weigh(step)
-        loss = step.reduce(weights)
-        if share is not None:
-            kept = total((weights * share).sum())
-            loss = loss * torch.where(kept > 0, total(weights.sum()) / kept, 0.0).to(loss.dtype)
+            checks.check_losses(losses.detach(), index, "error")
+        batch = Batch(None, y, index, task=Task(_no_forward, self.losses), epoch=max(1, int(self.number)))
+        step = _SharedStep(batch, outputs, losses, share)
+        loss = self.method.loss(step)
         self.last[index] = losses.detach().to(self.last.dtype)
         self.seen.index_fill_(0, index, True)
+        self.method.visited(index)
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
 
     def _agree(self) -> None:
         """Gives every rank the losses that the others saw."""
-        self.method.sync()
-        if ranks() > 1:
-            seen = total(self.seen.to(torch.float32))
-            newest = total(torch.where(self.seen, self.last, 0.0)) / seen.clamp_min(1)
-            self.last.copy_(torch.where(seen > 0, newest, self.last))
+        self.method.agree()
+        self.last.copy_(merge_rows(self.last, self.seen))
         self.seen.zero_()
+
+
+class _SharedStep(Step):
+    """A step whose weighted mean divides by what each sample counts in the criterion's own mean."""
+
+    def __init__(self, batch: Batch, outputs: Any, losses: Tensor, share: Tensor | None) -> None:
+        super().__init__(None, batch, outputs, losses)
+        self._share = share
+
+    def reduce(self, weights: Tensor) -> Tensor:
+        """The scalar loss; the criterion's own if all weights are equal."""
+        loss = super().reduce(weights)
+        if self._share is None:
+            return loss
+        kept = total((weights * self._share).sum())
+        return loss * torch.where(kept > 0, total(weights.sum()) / kept, 0.0).to(loss.dtype)
+
+
+def _no_forward(model: nn.Module, x: Any) -> Any:
+    raise TypeError("the method asks for a forward pass, and a criterion has no model; use Curriculum")
 
 
 def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weighted:

@@ -36,9 +36,12 @@ def model() -> nn.Module:
 
 
 def method(row: Row, zero: bool = False) -> Method:
-    """The row's method; ``zero`` makes it with the knobs at which it must be vanilla."""
+    """The row's method; ``zero`` makes it with the knobs at which it is vanilla, or nearest to it."""
+    if row.make is not None:
+        return row.zero(data()) if zero and callable(row.zero) else row.make(data())
     options = row.options(data()) if callable(row.options) else row.options
-    return methods.build(row.name, N, EPOCHS, **{**options, **((row.zero or {}) if zero else {})})
+    knobs = row.zero if zero and isinstance(row.zero, dict) else {}
+    return methods.build(row.name, N, EPOCHS, **{**options, **knobs})
 
 
 class Run:
@@ -50,17 +53,18 @@ class Run:
         row: Row,
         wrap: Callable[[nn.Module], nn.Module] = lambda net: net,
         rows: Arrays | None = None,
+        **more: Any,
     ) -> None:
         self.net = model()
         self.wrapped = wrap(self.net)
         self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1, momentum=0.9)
-        options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "measure": row.measure}
+        options: dict[str, Any] = {"batch_size": BATCH, "seed": 5, "measure": row.measure, **more}
         self.curriculum = Curriculum(made, rows or data(), **options)
 
     def train(self, epochs: int = EPOCHS, stop_after: int | None = None) -> Run:
         """Trains until ``epochs`` epochs are done in all, or until ``stop_after`` more steps are."""
         steps = 0
-        while self.curriculum.number < epochs or self.curriculum._open:
+        while self.curriculum.number < epochs or self.curriculum.is_open:
             for batch in self.curriculum.epoch(self.wrapped):
                 loss = self.curriculum.loss(self.wrapped, batch)
                 self.optimizer.zero_grad()

@@ -38,10 +38,12 @@ class _Linear(torch.nn.Module):
 
 ESTIMATED = "the share of wrong labels is estimated, and only a share of zero would give equal weights"
 
+GENTLE = {"decay": 0.0, "lam": math.inf}
+
 ROWS = [
-    Row("rapw", zero_reason=ESTIMATED, measure="running"),
-    Row("rapw", {"decay": 0.5, "classes": 3}, zero_reason=ESTIMATED),
-    Row("rapw", {"decay": 0.0, "lam": math.inf}, zero_reason=ESTIMATED),
+    Row("rapw", zero=GENTLE, zero_reason=ESTIMATED, measure="running"),
+    Row("rapw", {"decay": 0.5, "classes": 3}, zero=GENTLE, zero_reason=ESTIMATED),
+    Row("rapw", {"decay": 0.0, "lam": math.inf}, zero=GENTLE, zero_reason=ESTIMATED),
     Row("superloss", zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": math.log(3)}, zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": "average"}, zero={"lam": math.inf}, sums="any"),
@@ -52,13 +54,13 @@ ROWS = [
         {"classes": 3, "init": 0.5, "init_class": 0.5, "weight_decay": 1e-4, "weight_decay_class": 1e-3},
         zero={"lr": 0.0, "lr_class": 0.0},
     ),
-    Row("screenernet", {"lr": 0.01}, zero_reason=SCREENED, sums="any"),
-    Row("screenernet", with_net, zero_reason=SCREENED, sums="any"),
-    Row("lre", {"meta_fraction": 0.45}, zero_reason=RECTIFIED, sums="any"),
+    Row("screenernet", {"lr": 0.01}, zero={"lr": 0.0}, zero_reason=SCREENED, sums="any"),
+    Row("screenernet", with_net, zero={"lr": 0.0}, zero_reason=SCREENED, sums="any"),
+    Row("lre", {"meta_fraction": 0.45}, zero_reason=RECTIFIED, sums="any", rank_batch=9),  # of 20 rows
     Row("lre", with_meta(37), zero_reason=RECTIFIED, sums="any"),
-    Row("mw-net", zero_reason=HELD_OUT),
-    Row("mw-net", with_meta(meta_batch=4, lr=0.1, net_lr=0.01), zero={"net_lr": 0.0}),
-    Row("dds", zero_reason=HELD_OUT),
-    Row("dds", with_meta(meta_batch=4, lr=0.1, net_lr=0.01), zero={"net_lr": 0.0}),
-    Row("dds", with_meta(lr=0), zero={"net_lr": 0.0}),
+    Row("mw-net", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
+    Row("mw-net", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
+    Row("dds", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
+    Row("dds", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
+    Row("dds", with_meta(virtual_lr=0), zero={"lr": 0.0}),
 ]

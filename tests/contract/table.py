@@ -12,7 +12,7 @@ from pathlib import Path
 from .row import Row
 
 STILL = {"q": math.inf}
-GROWTH = "the set grows from a fraction; only the weights, not the growth, have a strength"
+WHOLE = {"q": math.inf, "fraction": 1.0}
 MIXING = "it mixes inputs whatever the weights; equal weights give plain mixup, not vanilla"
 PAIRS = "partners are drawn within a rank's part of the batch"
 
@@ -25,16 +25,16 @@ TABLE = [
     Row("apw-e", {"q": 3}, zero=STILL, measure="running"),
     Row("apw-ei", {"q": 3}, zero=STILL, measure="running"),
     Row("apw-e", {"q": 3, "threshold": "auto"}, zero=STILL),
-    Row("s-apw-a", {"q": 3, "fraction": 0.4}, zero_reason=GROWTH),
-    Row("s-apw-e", {"q": 3, "fraction": 0.4}, zero_reason=GROWTH),
-    Row("s-apw-i", {"q": 3, "fraction": 0.4}, zero_reason=GROWTH),
-    Row("s-apw-ei", {"q": 3, "fraction": 0.4}, zero_reason=GROWTH),
-    Row("m-apw-e", {"q": 3}, zero_reason=MIXING, ranks_reason=PAIRS),
-    Row("m-apw-e", {"q": 3, "reading": "weights"}, zero_reason=MIXING, ranks_reason=PAIRS),
-    Row("m-apw-e", {"q": 3, "reading": "labels"}, zero_reason=MIXING, ranks_reason=PAIRS),
-    Row("m-apw-i", {"q": 3}, zero_reason=MIXING, ranks_reason=PAIRS),
-    Row("m-apw-ei", {"q": 3}, zero_reason=MIXING, ranks_reason=PAIRS),
-    Row("mixup", zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("s-apw-a", {"q": 3, "fraction": 0.4}, zero=WHOLE),
+    Row("s-apw-e", {"q": 3, "fraction": 0.4}, zero=WHOLE),
+    Row("s-apw-i", {"q": 3, "fraction": 0.4}, zero=WHOLE),
+    Row("s-apw-ei", {"q": 3, "fraction": 0.4}, zero=WHOLE),
+    Row("m-apw-e", {"q": 3}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("m-apw-e", {"q": 3, "reading": "weights"}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("m-apw-e", {"q": 3, "reading": "labels"}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("m-apw-i", {"q": 3}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("m-apw-ei", {"q": 3}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("mixup", zero={"alpha": 1e-6}, zero_reason=MIXING, ranks_reason=PAIRS),
 ]
 
 for _path in sorted(Path(__file__).parent.glob("rows_*.py")):

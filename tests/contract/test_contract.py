@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,22 +15,22 @@ import torch
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 
-from torchcurriculum import Arrays, Batch, Step, methods
-from torchcurriculum.core import Task
+from torchcurriculum import APW, Arrays, Batch, Both, Method, Sampled, Step, methods
 
+from .every import every_row
 from .problem import BATCH, EPOCHS, N, Run, data, differences, method
 from .problem import model as make_model
 from .row import Row
 from .table import TABLE
 
-every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.label)
+every = every_row()
 
 
 def test_every_method_has_a_row() -> None:
-    assert {row.name for row in TABLE} == set(methods.names())
+    assert {row.name for row in TABLE if row.make is None} == set(methods.names())
 
 
-@every
+@every_row("trains_reason")
 def test_it_trains(row: Row) -> None:
     run = Run(method(row), row)
     before = {name: value.clone() for name, value in run.net.state_dict().items()}
@@ -52,7 +54,7 @@ def test_an_epoch_visits_each_planned_row_once(row: Row) -> None:
         for batch in run.curriculum.epoch(run.net):
             run.curriculum.loss(run.net, batch).backward()
             seen += batch.index.tolist()
-        rows = run.curriculum._rows
+        rows = run.curriculum.rows
         planned = list(range(N)) if rows is None else rows.tolist()
         assert sorted(seen) == sorted(planned)
 
@@ -61,21 +63,13 @@ def test_an_epoch_visits_each_planned_row_once(row: Row) -> None:
 def test_weights_are_finite_not_negative_and_sum_as_promised(row: Row) -> None:
     run = Run(method(row), row)
     made = run.curriculum.method
-    sums = []
-    original = made.weigh
-
-    def spy(step: Step) -> torch.Tensor:
-        weights = original(step)
-        assert weights.shape == step.losses.shape
-        assert weights.isfinite().all()
-        assert (weights >= 0).all()
-        sums.append(weights.sum().item())
-        return weights
-
-    made.weigh = spy  # type: ignore[method-assign]
+    sums = {part: _spied(part) for part in made.modules() if isinstance(part, Method)}
     run.train()
-    if row.sums == "one":
-        assert sums == pytest.approx([1.0] * len(sums), abs=1e-12)
+    assert any(sums.values())
+    for part, found in sums.items():
+        promised = row.sums if part is made else row.inner_sums or row.sums
+        if promised == "one":
+            assert found == pytest.approx([1.0] * len(found), abs=1e-12), type(part).__name__
     vector = getattr(made, "weights", None)
     if vector is not None:
         assert vector.shape == (N,)
@@ -84,15 +78,42 @@ def test_weights_are_finite_not_negative_and_sum_as_promised(row: Row) -> None:
         assert (vector >= 0).all()
 
 
+def _spied(part: Method) -> list[float]:
+    """Looks at all weights that a method gives; returns their sums, as they come."""
+    sums: list[float] = []
+    original = part.weigh
+
+    def spy(step: Step) -> torch.Tensor:
+        weights = original(step)
+        assert weights.shape == step.index.shape  # not those of the losses, which would be computed to be asked
+        assert weights.isfinite().all()
+        assert (weights >= 0).all()
+        sums.append(weights.sum().item())
+        return weights
+
+    part.weigh = spy  # type: ignore[method-assign]
+    return sums
+
+
+def test_the_spy_sees_inner_methods() -> None:
+    seen = set()
+    for row in TABLE:
+        made = method(row)
+        seen |= {type(part).__name__ for part in made.modules() if isinstance(part, Method) and part is not made}
+    assert {"APW", "SuperLoss", "RAPW", "CBS", "Both", "Vanilla"} <= seen
+
+
 @every
+def test_a_row_has_a_strength_of_zero_or_says_why(row: Row) -> None:
+    assert row.zero is not None or row.zero_reason
+    assert row.make is None or not isinstance(row.zero, dict)
+
+
+@every_row("zero_reason")
 def test_at_strength_zero_it_is_vanilla_bit_for_bit(row: Row) -> None:
-    if row.zero is None:
-        assert row.zero_reason, "a row without a strength of zero must say why"
-        return
-    vanilla = Run(methods.build("vanilla", N, EPOCHS), TABLE[0]).train()
-    still = Run(method(row, zero=True), row).train()
-    for name, value in vanilla.net.state_dict().items():
-        assert torch.equal(value, still.net.state_dict()[name]), name
+    vanilla = Run(methods.build("vanilla", N, EPOCHS), TABLE[0]).train().net.state_dict()
+    still = Run(method(row, zero=True), row).train().net.state_dict()
+    assert [name for name, value in vanilla.items() if not torch.equal(value, still[name])] == []
 
 
 @every
@@ -137,16 +158,14 @@ def test_generators_and_modes_are_left_as_found(row: Row) -> None:
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
 
-@every
+@every_row("permutes_reason")
 def test_permuting_a_batch_permutes_its_weights(row: Row) -> None:
-    if row.permutes_reason:
-        return
     order = torch.randperm(BATCH, generator=torch.Generator().manual_seed(1))
     weights = []
     for permutation in (torch.arange(BATCH), order):
         run = Run(method(row), row).train(epochs=2)
         x, y = data().batch(torch.arange(BATCH)[permutation])
-        batch = Batch(x, y, torch.arange(BATCH)[permutation], task=run.curriculum.task)
+        batch = Batch(x, y, torch.arange(BATCH)[permutation], task=run.curriculum.task, epoch=2)
         logits, losses = run.curriculum.task.losses(run.net, batch)
         weights.append(run.curriculum.method.weigh(Step(run.net, batch, logits, losses.detach())))
     torch.testing.assert_close(weights[0][order], weights[1], rtol=1e-12, atol=1e-15)
@@ -164,8 +183,7 @@ def test_a_nan_is_refused_by_the_name_of_its_row(row: Row) -> None:
 
 @every
 def test_a_loss_that_reduces_is_refused(row: Row) -> None:
-    run = Run(method(row), row)
-    run.curriculum.task = Task(run.curriculum.task.forward, torch.nn.functional.cross_entropy)
+    run = Run(method(row), row, loss_fn=torch.nn.functional.cross_entropy)
     with pytest.raises(ValueError, match="reduction='none'"):
         run.train()
 
@@ -179,6 +197,26 @@ def test_it_survives_float32_and_bfloat16(row: Row) -> None:
         assert all(value.isfinite().all() for value in run.net.state_dict().values())
 
 
-def test_rows_with_a_reason_say_it_and_models_agree() -> None:
+def test_models_agree_and_differences_are_seen() -> None:
     assert differences({"a": torch.ones(1)}, {"a": torch.ones(1)}) == {"a": 0.0}
     assert torch.equal(make_model()[0].weight, make_model()[0].weight)
+
+
+def test_both_tells_the_weigher_that_rows_are_drawn_by_its_weights() -> None:
+    """With I-weighting, weights outside of the batches change only where the epoch says that they must."""
+
+    def grown(wrap: Callable[[Method], Method]) -> tuple[Run, list[torch.Tensor]]:
+        apw = APW(N, q=3, threshold=1.1, weighting="I")
+        run, seen = Run(Sampled(wrap(apw), fraction=0.1), TABLE[0]), [apw.weights]
+        for epoch in range(EPOCHS):
+            run.train(epochs=epoch + 1)
+            seen.append(apw.weights)
+        return run, seen
+
+    run, seen = grown(lambda apw: Both(methods.CBS(interval=1), apw))
+    assert run.curriculum.rows is not None  # the set is still growing
+    assert all(not torch.equal(one, other) for one, other in itertools.pairwise(seen))
+    plain, expected = grown(lambda apw: apw)
+    same, found = grown(lambda apw: Both(methods.CBS(interval=1, sigma=0.0), apw))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert torch.equal(same.curriculum.rows, plain.curriculum.rows)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from .cuda import DRAWS, agreement, steps_without_waiting
+from .every import every_row
 from .row import Row
-from .table import TABLE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
-every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.label)
+every = every_row()
 
 
 @every

@@ -100,9 +100,9 @@ class Training:
         self, epochs: int = EPOCHS, stop_after: int | None = None, after: Callable[[Training], None] | None = None
     ) -> Training:
         """Trains until ``epochs`` epochs are done in all, or ``stop_after`` steps; calls ``after`` behind each step."""
-        while self.curriculum.number < epochs or self.curriculum._open:
+        while self.curriculum.number < epochs or self.curriculum.is_open:
             for batch in self.curriculum.epoch(self.wrapped):
-                rows = self.curriculum._rows
+                rows = self.curriculum.rows
                 self.plans[self.curriculum.number] = torch.arange(N) if rows is None else rows
                 self._step(batch)
                 if after is not None:

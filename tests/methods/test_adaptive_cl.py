@@ -14,6 +14,8 @@ from torchcurriculum import Arrays, Curriculum, Epoch, methods
 from torchcurriculum.functional.adaptive import adapt, distillation, geometric_pace
 from torchcurriculum.methods import AdaptiveCL
 
+PACE = {"factor": 1.2, "interval": 15, "refresh": 20}  # of the paper's 200 epochs
+
 
 def _data(n: int = 40) -> Arrays:
     generator = torch.Generator().manual_seed(0)
@@ -78,13 +80,13 @@ def test_pace_never_shrinks(n: int, start: float, factor: float, interval: int) 
 
 def test_difficulty_belongs_to_its_row_and_follows_the_student() -> None:
     data, student, teacher = _data(), _net(1), _net(2)
-    method = AdaptiveCL(40, warmup=0, start=0.25, pace=100, interval=2, teacher=teacher)
+    method = AdaptiveCL(40, warmup=0, factor=1.2, interval=100, refresh=2, start=0.25, teacher=teacher)
     curriculum = Curriculum(method, data, batch_size=8)
     rows = []
     for _ in range(3):
         list(curriculum.epoch(student))
-        assert curriculum._rows is not None
-        rows.append(curriculum._rows.tolist())
+        assert curriculum.rows is not None
+        rows.append(curriculum.rows.tolist())
         if len(rows) == 1:
             torch.testing.assert_close(method.difficulty, _losses(teacher, data), rtol=0, atol=1e-6)
             assert rows[0] == sorted(_losses(teacher, data).argsort()[:10].tolist())
@@ -97,7 +99,7 @@ def test_difficulty_belongs_to_its_row_and_follows_the_student() -> None:
 
 def test_the_pull_is_to_the_teacher_on_the_same_rows() -> None:
     data, student, teacher = _data(), _net(1), _net(2)
-    method = AdaptiveCL(40, warmup=0, start=0.5, classes=3, gamma=0.4, teacher=teacher)
+    method = AdaptiveCL(40, warmup=0, **PACE, start=0.5, classes=3, gamma=0.4, teacher=teacher)  # type: ignore[arg-type]
     curriculum = Curriculum(method, data, batch_size=5, seed=4)
     for batch in curriculum.epoch(student):
         x, y = data.x[batch.index], data.y[batch.index]
@@ -112,7 +114,8 @@ def test_the_pull_is_to_the_teacher_on_the_same_rows() -> None:
 def test_no_pull_in_the_warmup_nor_without_classes() -> None:
     data, student = _data(), _net(1)
     for options in ({"classes": 3}, {}):
-        curriculum = Curriculum(AdaptiveCL(40, warmup=1, **options), data, batch_size=40)  # type: ignore[arg-type]
+        method = AdaptiveCL(40, warmup=1, **PACE, **options)  # type: ignore[arg-type]
+        curriculum = Curriculum(method, data, batch_size=40)
         (batch,) = curriculum.epoch(student)
         assert curriculum.loss(student, batch).item() == pytest.approx(_losses(student, data).mean().item(), abs=1e-6)
 
@@ -132,30 +135,30 @@ def test_runs_of_any_length_end_with_almost_everything(epochs: int) -> None:
 
 def test_a_net_of_another_width_and_a_teacher_without_losses_are_refused() -> None:
     data = _data()
-    method = AdaptiveCL(40, warmup=0, classes=4, teacher=_net(2))
+    method = AdaptiveCL(40, warmup=0, **PACE, classes=4, teacher=_net(2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="3 logits, and AdaptiveCL was made for 4"):
         next(Curriculum(method, data).epoch(_net(1)))
     broken = _net(2)
     with torch.no_grad():
         broken.weight.fill_(math.nan)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        next(Curriculum(AdaptiveCL(40, warmup=0, teacher=broken), data).epoch(_net(1)))
+        next(Curriculum(AdaptiveCL(40, warmup=0, **PACE, teacher=broken), data).epoch(_net(1)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n, pace and interval"),
-        ({"pace": 0}, "n, pace and interval"),
-        ({"interval": 0}, "n, pace and interval"),
-        ({"warmup": 0}, "without a teacher"),
-        ({"start": 0.0}, "start"),
-        ({"factor": 0.9}, "factor"),
-        ({"alpha": 1.1}, "alpha"),
-        ({"gamma": -0.1}, "gamma"),
-        ({"classes": 1}, "classes"),
+        ({"n": 0}, "n must .*got 0"),
+        ({"interval": 0}, "interval must .*got 0"),
+        ({"refresh": 0}, "refresh must .*got 0"),
+        ({"warmup": 0}, "warmup must .*teacher.*got 0"),
+        ({"start": 0.0}, r"start must .*got 0\.0"),
+        ({"factor": 0.9}, r"factor must .*got 0\.9"),
+        ({"rate": 1.1}, r"rate must .*got 1\.1"),
+        ({"gamma": -0.1}, r"gamma must .*got -0\.1"),
+        ({"classes": 1}, "classes must .*got 1"),
     ],
 )
 def test_bad_knobs(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        AdaptiveCL(**{"n": 10, "warmup": 1, **options})  # type: ignore[arg-type]
+        AdaptiveCL(**{"n": 10, "warmup": 1, **PACE, **options})  # type: ignore[arg-type]

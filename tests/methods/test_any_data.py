@@ -134,16 +134,13 @@ def test_many_methods_have_a_weight_vector() -> None:
     assert {"apw-e", "spl"} <= set(WEIGHTED)
 
 
-OPTIONS = {"rapw": {"classes": 2}}  # Mixed weighs before there are outputs to count classes in
-
-
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_sampled_and_mixed_work_over_any_weight_vector(name: str) -> None:
     train("tokens", Sampled(methods.build(name, N, 4), fraction=0.4))
     x = torch.linspace(-1, 1, N)[:, None]
     data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
     model = nn.Linear(1, 2)
-    curriculum = Curriculum(Mixed(methods.build(name, N, 4, **OPTIONS.get(name, {}))), data, batch_size=6)
+    curriculum = Curriculum(Mixed(methods.build(name, N, 4)), data, batch_size=6)
     for _ in range(3):
         for batch in curriculum.epoch(model):
             assert curriculum.loss(model, batch).isfinite()

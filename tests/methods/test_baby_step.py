@@ -19,7 +19,7 @@ def test_golden_stages() -> None:
 
 def test_difficulty_is_not_the_order_of_the_data() -> None:
     # The peers have no measurer: their easiest rows are the first ones.
-    method = BabyStep(4, buckets=2)
+    method = BabyStep(4, buckets=2, interval=1)
     assert method.plan(unmeasured(1, 4)) is None
     rows = method.plan(epoch(2, [4.0, 3.0, 2.0, 1.0]))
     assert rows is not None
@@ -27,7 +27,7 @@ def test_difficulty_is_not_the_order_of_the_data() -> None:
 
 
 def test_one_bucket_never_measures() -> None:
-    method = BabyStep(4, buckets=1)
+    method = BabyStep(4, buckets=1, interval=1)
     assert [method.plan(unmeasured(k, 4)) for k in range(1, 4)] == [None] * 3
 
 
@@ -41,7 +41,7 @@ def test_by_name_everything_is_in_use_in_the_second_half(epochs: int) -> None:
 
 @pytest.mark.parametrize(("options", "words"), [({"buckets": 0}, "buckets"), ({"interval": 0}, "interval")])
 def test_bad_knobs_are_refused(options: dict[str, int], words: str) -> None:
-    with pytest.raises(ValueError, match=f"{words} must be at least 1"):
-        BabyStep(4, **options)
-    with pytest.raises(ValueError, match=f"{words} must be at least 1"):
+    with pytest.raises(ValueError, match=f"{words} must be .*at least 1.* got 0"):
+        BabyStep(**{"n": 4, "buckets": 10, "interval": 1, **options})
+    with pytest.raises(ValueError, match=f"{words} must be .*at least 1.* got 0"):
         methods.build("baby-step", 4, 10, **options)

@@ -94,12 +94,22 @@ def test_levels_are_nested_and_tell_something_apart(classes: int, seed: int, zer
 
 def test_each_level_lasts_its_interval_and_the_labels_come_last() -> None:
     run = Run(C2F(warmup=1, interval=2), Row("c2f"))
-    levels = []
+    method, levels = run.curriculum.method, []
     for _ in range(6):
+        coarse = set()
         for batch in run.curriculum.epoch(run.net):
-            run.curriculum.loss(run.net, batch).backward()
-        levels.append(run.curriculum.method.level)
-    assert run.curriculum.method.hierarchy.shape == (1, 3)
+            loss = run.curriculum.loss(run.net, batch)
+            with torch.no_grad():
+                logits = run.net(batch.x)
+            fine = nn.functional.cross_entropy(logits, batch.y)
+            coarse.add(loss.item() != pytest.approx(fine.item(), rel=1e-9))
+            if True in coarse:
+                expected = coarse_losses(logits, batch.y, method.hierarchy[0]).mean()
+                assert loss.item() == pytest.approx(expected.item(), rel=1e-9)
+            loss.backward()
+        assert len(coarse) == 1, "an epoch has one level"
+        levels.append(-1 + coarse.pop())
+    assert method.hierarchy.shape == (1, 3)
     assert levels == [-1, 0, 0, -1, -1, -1]
     assert [row.get("clusters") for row in run.curriculum.record.epochs] == [None, 2, 2, None, None, None]
 
@@ -127,7 +137,7 @@ def test_a_teacher_decides_and_is_left_as_it_was() -> None:
     teacher = Confused()
     run = Run(methods.build("c2f", N, EPOCHS, teacher=teacher), Row("c2f")).train(epochs=1)
     assert run.curriculum.method.hierarchy.tolist() == [[0, 1, 1]]
-    assert run.curriculum.method.level == 0
+    assert run.curriculum.record.epochs[0]["clusters"] == 2, "the first epoch is coarse"
     assert teacher.training
     assert not any("teacher" in name for name in run.curriculum.method.state_dict())
 
@@ -159,7 +169,11 @@ def test_outputs_that_are_no_logits_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"interval": 0}, "interval"), ({"levels": -1}, "levels"), ({"warmup": 0}, "without a teacher")],
+    [
+        ({"interval": 0}, "interval must .*got 0"),
+        ({"levels": -1}, "levels must .*got -1"),
+        ({"warmup": 0}, "warmup must .*teacher.*got 0"),
+    ],
 )
 def test_bad_knobs(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

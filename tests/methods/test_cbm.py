@@ -20,8 +20,8 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def batch(x: torch.Tensor, seed: int = 3) -> Batch:
-    return Batch(x, torch.zeros(len(x)), torch.arange(len(x)), seed=seed)
+def batch(x: torch.Tensor, epoch: int = 1, seed: int = 3) -> Batch:
+    return Batch(x, torch.zeros(len(x)), torch.arange(len(x)), seed=seed, epoch=epoch)
 
 
 def at(method: CBM, number: int) -> CBM:
@@ -102,13 +102,16 @@ def test_a_flat_image_is_masked_evenly() -> None:
 def test_an_epoch_draws_from_the_batch_alone() -> None:
     x = torch.rand(4, 3, 8, 8)
     method = at(CBM(epochs=20), 5)
+    assert method.report()["masked"].item() == pytest.approx(0.4)
     state = torch.get_rng_state()
-    once, twice = (method.view(nn.Identity(), batch(x)).x for _ in range(2))
+    once, twice = (method.view(nn.Identity(), batch(x, 5)).x for _ in range(2))
     assert torch.equal(once, twice)
-    assert not torch.equal(once, method.view(nn.Identity(), batch(x, seed=4)).x)
+    assert not torch.equal(once, x)
+    assert not torch.equal(once, method.view(nn.Identity(), batch(x, 5, seed=4)).x)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(at(method, 6).view(nn.Identity(), batch(x)).x, x)  # a new cycle begins with nothing masked
-    assert methods.build("cbm", 4, 20, ratio=0.0).view(nn.Identity(), batch(x)).x is x
+    assert torch.equal(at(method, 6).view(nn.Identity(), batch(x, 6)).x, x)  # a new cycle begins with nothing masked
+    assert method.report()["masked"] == 0
+    assert methods.build("cbm", 4, 20, ratio=0.0).view(nn.Identity(), batch(x, 5)).x is x
 
 
 def test_bad_knobs_and_bad_data_are_refused() -> None:
@@ -116,13 +119,13 @@ def test_bad_knobs_and_bad_data_are_refused() -> None:
         ({"epochs": 0}, "epochs"),
         ({"ratio": 1.5}, "ratio"),
         ({"grid": 1}, "grid"),
-        ({"schedule": "cosine"}, "schedule must be one of 'linear-repeat'"),
+        ({"schedule": "cosine"}, "schedule must be 'linear-repeat'.* got 'cosine'"),
         ({"cycle": 1}, "cycle"),
     ):
         with pytest.raises(ValueError, match=words):
             CBM(**{"epochs": 5, **options})
-    method = at(CBM(epochs=5), 5)
+    method = CBM(epochs=5)
     with pytest.raises(TypeError, match=r"images of shape \(B, C, H, W\), but this batch has torch.int64"):
-        method.view(nn.Identity(), batch(torch.zeros(2, 5, dtype=torch.int64)))
+        method.view(nn.Identity(), batch(torch.zeros(2, 5, dtype=torch.int64), 5))
     with pytest.raises(ValueError, match="images of 3x8 have no 4 patches"):
-        method.view(nn.Identity(), batch(torch.rand(2, 1, 3, 8)))
+        method.view(nn.Identity(), batch(torch.rand(2, 1, 3, 8), 5))

@@ -52,7 +52,7 @@ def test_the_blur_by_hand() -> None:
     # An impulse through the product kernel: middle 0.451863^2 = 0.204180, edge 0.274069 * 0.451863 = 0.123841,
     # corner 0.274069^2 = 0.075114.
     net = identity()
-    method = CBS(sigma=1.0)  # the hooks go when the method does
+    method = CBS(interval=5, sigma=1.0)  # the hooks go when the method does
     method.attach(net)
     x = torch.zeros(1, 1, 5, 5)
     x[..., 2, 2] = 1
@@ -90,13 +90,13 @@ def test_channels_are_blurred_on_their_own() -> None:
 
 
 def test_every_convolution_is_blurred_nested_ones_too() -> None:
-    net, method = nested(), CBS()
+    net, method = nested(), CBS(interval=5)
     assert method.attach(net) == 8  # the first, three in each of two blocks, the transposed one
     assert sum(hooks(net)) == 8
 
 
 def test_hooks_are_hung_up_once() -> None:
-    net, method = nested(), CBS()
+    net, method = nested(), CBS(interval=5)
     for number in range(1, 4):
         method.plan(epoch(number, net))
         method.attach(nn.DataParallel(net))
@@ -120,7 +120,7 @@ def test_hooks_go_when_sigma_is_negligible_and_the_network_is_plain() -> None:
 
 
 def test_hooks_go_with_the_method() -> None:
-    net, method = nested(), CBS()
+    net, method = nested(), CBS(interval=5)
     method.attach(net)
     del method
     gc.collect()
@@ -128,7 +128,7 @@ def test_hooks_go_with_the_method() -> None:
 
 
 def test_release_gives_the_plain_network_and_a_copy_follows() -> None:
-    net, method, x = nested(), CBS(), torch.rand(2, 1, 8, 8)
+    net, method, x = nested(), CBS(interval=5), torch.rand(2, 1, 8, 8)
     before = net(x)
     method.attach(net)
     average = copy.deepcopy(net)  # as a moving average of the weights is made
@@ -141,7 +141,7 @@ def test_release_gives_the_plain_network_and_a_copy_follows() -> None:
 
 
 def test_it_acts_in_evaluation_mode_as_well() -> None:
-    net, method, x = nested(), CBS(), torch.rand(2, 1, 8, 8)
+    net, method, x = nested(), CBS(interval=5), torch.rand(2, 1, 8, 8)
     before = net.eval()(x)
     method.attach(net)
     assert not torch.equal(net.eval()(x), before)
@@ -149,7 +149,7 @@ def test_it_acts_in_evaluation_mode_as_well() -> None:
 
 
 def test_nothing_is_saved_with_the_network_or_the_method() -> None:
-    net, method, x = nested(), CBS(), torch.rand(2, 1, 8, 8)
+    net, method, x = nested(), CBS(interval=5), torch.rand(2, 1, 8, 8)
     keys, before = list(net.state_dict()), net(x)
     method.attach(net)
     assert list(net.state_dict()) == keys
@@ -186,8 +186,8 @@ def test_a_resume_inside_an_epoch_hangs_the_hooks_up_again() -> None:
 def test_a_network_without_convolutions_is_refused() -> None:
     vit = nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 1, 4))
     with pytest.raises(ValueError, match="Sequential has none: it would train as if there were no curriculum"):
-        CBS().attach(vit)
-    assert CBS(sigma=0.0).attach(vit) == 0
+        CBS(interval=5).attach(vit)
+    assert CBS(interval=5, sigma=0.0).attach(vit) == 0
 
 
 def test_bad_knobs_are_refused() -> None:
@@ -199,4 +199,4 @@ def test_bad_knobs_are_refused() -> None:
         ({"kernel_size": 4}, "kernel_size must be odd"),
     ):
         with pytest.raises(ValueError, match=words):
-            CBS(**options)
+            CBS(**{"interval": 5, **options})

@@ -126,13 +126,13 @@ def test_outputs_that_are_no_logits_are_refused() -> None:
     ("options", "words"),
     [
         ({"n": 0}, "n must be the number"),
-        ({"classes": 1}, "classes must be at least 2"),
+        ({"classes": 1}, "classes must be .*at least 2, got 1"),
         ({"samples": False}, "no temperature to learn"),
-        ({"init": 0.0}, "init is a temperature"),
-        ({"init_class": math.inf}, "init_class is a temperature"),
-        ({"lr": -1.0}, "lr must be at least 0"),
-        ({"weight_decay_class": math.nan}, "weight_decay_class must be at least 0"),
-        ({"momentum": 1.0}, "momentum must lie"),
+        ({"init": 0.0}, r"init must .*got 0\.0; a temperature"),
+        ({"init_class": math.inf}, "init_class must .*got inf; a temperature"),
+        ({"lr": -1.0}, r"lr must .*got -1\.0"),
+        ({"weight_decay_class": math.nan}, "weight_decay_class .*NaN"),
+        ({"momentum": 1.0}, r"momentum must .*got 1\.0"),
     ],
 )
 def test_bad_knobs(options: dict[str, Any], words: str) -> None:

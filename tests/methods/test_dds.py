@@ -48,24 +48,24 @@ def test_golden_step() -> None:
     x, y = torch.tensor([[1.0], [2.0]], dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
     step = Step(net, Batch(x, y, torch.arange(2), task=LINEAR), None, y * net(x)[:, 0])
     one = torch.ones(1, dtype=torch.float64)
-    method = DDS(2, meta=(one.view(1, 1), one), net=Scores(), net_lr=0.01)
+    method = DDS(2, meta=(one.view(1, 1), one), net=Scores(), lr=0.01)
     assert method.weigh(step).tolist() == pytest.approx([0.25, 0.75], rel=1e-14)
     assert (10 * method.scorer.first).tolist() == pytest.approx([-0.625, 0.625], rel=1e-12)
     assert method.scorer.net.scores.tolist() == pytest.approx([0.01, math.log(3) - 0.01], abs=1e-8)
     assert method.report()["reward"].item() == pytest.approx(0.25 - 1.5, rel=1e-12)
 
 
-@pytest.mark.parametrize("lr", [0.0, 0.3])
-def test_rewards_are_those_of_the_explicit_virtual_step_and_the_same_twice(lr: float) -> None:
+@pytest.mark.parametrize("virtual_lr", [0.0, 0.3])
+def test_rewards_are_those_of_the_explicit_virtual_step_and_the_same_twice(virtual_lr: float) -> None:
     # Peer bug: a finite difference of two random views over 1e-3, whose noise drowned the reward.
     net, step, meta = problem()
     weights = torch.full((12,), 1 / 12, dtype=torch.float64)
     epsilon = torch.zeros(12, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(meta_loss_after(net, step, meta, lr * weights + epsilon), epsilon)
+    (slope,) = torch.autograd.grad(meta_loss_after(net, step, meta, virtual_lr * weights + epsilon), epsilon)
     found = []
     for _ in range(2):
-        method = DDS(12, meta=meta, lr=lr)
-        found.append(method.meta_set.agreement(step, lr * weights if lr else None))
+        method = DDS(12, meta=meta, virtual_lr=virtual_lr)
+        found.append(method.meta_set.agreement(step, virtual_lr * weights if virtual_lr else None))
     torch.testing.assert_close(found[0], -slope, rtol=1e-9, atol=1e-13)
     assert torch.equal(found[0], found[1])
     assert not found[0].requires_grad
@@ -90,7 +90,7 @@ def test_the_scorer_learns_to_prefer_rows_that_agree() -> None:
     batch = step.batch.with_(y=y)
     wrong = right == 0
     assert 0 < wrong.sum() < 12
-    method = DDS(12, meta=(x, right), net_lr=0.03)
+    method = DDS(12, meta=(x, right), lr=0.03)
     logits, losses = batch.task.losses(net, batch)  # type: ignore[union-attr]
     for _ in range(60):
         weights = method.weigh(Step(net, batch, logits, losses))
@@ -100,9 +100,9 @@ def test_the_scorer_learns_to_prefer_rows_that_agree() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"lr": -0.1}, "lr is the size of the virtual step"),
-        ({"net_lr": math.inf}, "lr of a method's own network"),
-        ({"meta_batch": 0}, "meta_batch must be at least 1"),
+        ({"virtual_lr": -0.1}, r"virtual_lr must .*got -0\.1"),
+        ({"lr": math.inf}, "^lr must .*got inf"),
+        ({"meta_batch": 0}, "meta_batch must be .*at least 1, got 0"),
     ],
 )
 def test_bad_knobs(options: dict[str, Any], words: str) -> None:

@@ -15,7 +15,7 @@ from .pacing import unmeasured
 
 def test_golden_average_of_the_loss() -> None:
     # gamma = 0.9: first 2; then 0.9 * 1 + 0.1 * 2 = 1.1; then 0.9 * 3 + 0.1 * 1.1 = 2.81.
-    method = DIHCL(2)
+    method = DIHCL(2, decay=0.85, warmup=10)
     for loss in (2.0, 1.0, 3.0):
         method.observe(torch.tensor([loss]), torch.tensor([1]))
     assert method.dih.tolist() == pytest.approx([torch.inf, 2.81])
@@ -23,7 +23,7 @@ def test_golden_average_of_the_loss() -> None:
 
 def test_golden_average_of_the_change() -> None:
     # |1 - 2| = 1 at the second visit, |3 - 1| = 2 at the third: 0.9 * 2 + 0.1 * 1 = 1.9.
-    method = DIHCL(1, hardness="change")
+    method = DIHCL(1, decay=0.85, warmup=10, hardness="change")
     method.observe(torch.tensor([2.0]), torch.tensor([0]))
     assert method.dih.tolist() == [torch.inf]
     method.observe(torch.tensor([1.0]), torch.tensor([0]))
@@ -39,7 +39,7 @@ def _step(logits: Tensor, y: Tensor, index: Tensor) -> Step:
 
 def test_flips_are_of_predictions() -> None:
     # A peer takes the argmax of a scalar loss, always 0. Row 0 stays right, row 1 goes right -> wrong -> right.
-    method = DIHCL(2, hardness="flip", gamma=0.5)
+    method = DIHCL(2, decay=0.85, warmup=10, hardness="flip", gamma=0.5)
     right, wrong = [1.0, 0.0], [0.0, 1.0]
     for second in (right, wrong, right):
         method.weigh(_step(torch.tensor([right, second]), torch.tensor([0, 0]), torch.tensor([0, 1])))
@@ -49,7 +49,7 @@ def test_flips_are_of_predictions() -> None:
 
 
 def test_flips_need_classes() -> None:
-    method = DIHCL(2, hardness="flip")
+    method = DIHCL(2, decay=0.85, warmup=10, hardness="flip")
     with pytest.raises(TypeError, match="use 'loss' or 'change'"):
         method.weigh(_step(torch.zeros(2, 3), torch.zeros(2), torch.tensor([0, 1])))
 
@@ -105,7 +105,7 @@ def test_hardness_goes_to_the_row_and_not_to_the_position() -> None:
 
 
 def test_hardness_is_divided_by_the_learning_rate() -> None:
-    method = DIHCL(1, learning_rate=lambda epoch: 0.5 / epoch)
+    method = DIHCL(1, decay=0.85, warmup=10, learning_rate=lambda epoch: 0.5 / epoch)
     method.plan(unmeasured(2, 1))
     method.observe(torch.tensor([1.0]), torch.tensor([0]))
     assert method.dih.tolist() == [4.0]
@@ -120,14 +120,14 @@ def test_by_name_the_bottom_is_reached_half_way() -> None:
 @pytest.mark.parametrize("name", ["gamma", "decay", "bottom"])
 def test_bad_shares_are_refused(name: str) -> None:
     for value in (0.0, 1.1):
-        with pytest.raises(ValueError, match=rf"{name} must lie in \(0, 1\], got {value}"):
-            DIHCL(4, **{name: value})  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=name):
+        with pytest.raises(ValueError, match=rf"{name} must be .*\(0, 1\], got {value}"):
+            DIHCL(**{"n": 4, "decay": 0.85, "warmup": 10, name: value})  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=f"{name} must .*got {value}"):
             methods.build("dihcl", 4, 10, **{name: value})
 
 
 def test_bad_kinds_are_refused() -> None:
-    with pytest.raises(ValueError, match="got 'entropy'"):
-        DIHCL(4, hardness="entropy")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="warmup"):
-        DIHCL(4, warmup=-1)
+    with pytest.raises(ValueError, match="hardness must .*got 'entropy'"):
+        DIHCL(4, decay=0.85, warmup=10, hardness="entropy")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="warmup must .*got -1"):
+        DIHCL(4, decay=0.85, warmup=-1)

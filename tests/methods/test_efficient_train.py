@@ -22,8 +22,8 @@ def at(method: EfficientTrain, number: int) -> EfficientTrain:
     return method
 
 
-def batch(x: torch.Tensor) -> Batch:
-    return Batch(x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)), seed=3)
+def batch(x: torch.Tensor, epoch: int = 1) -> Batch:
+    return Batch(x, torch.zeros(len(x), dtype=torch.int64), torch.arange(len(x)), seed=3, epoch=epoch)
 
 
 def pooling_net() -> nn.Module:
@@ -92,9 +92,9 @@ def test_images_really_are_smaller() -> None:
 def test_keep_size_keeps_the_size_and_drops_the_detail() -> None:
     checkerboard = (torch.arange(8)[:, None] + torch.arange(8)).remainder(2).double().expand(4, 1, 8, 8)
     method = EfficientTrain(epochs=10, magnitude=0.0, keep_size=True)
-    out = at(method, 1).view(nn.Identity(), batch(checkerboard)).x
+    out = at(method, 1).view(nn.Identity(), batch(checkerboard, 1)).x
     torch.testing.assert_close(out, torch.full((4, 1, 8, 8), 0.5, dtype=torch.float64))
-    assert torch.equal(at(method, 10).view(nn.Identity(), batch(checkerboard)).x, checkerboard)
+    assert torch.equal(at(method, 10).view(nn.Identity(), batch(checkerboard, 10)).x, checkerboard)
 
 
 def test_a_network_of_one_size_is_told_about_keep_size() -> None:
@@ -130,9 +130,10 @@ def test_augmentation_acts_and_grows() -> None:
     assert changes[-1] > 0.1
     # The library's own set really is applied in an epoch, and with the same draws after a resume.
     method = at(EfficientTrain(epochs=10), 10)
-    out = method.view(nn.Identity(), batch(x)).x
+    assert method.report()["magnitude"] == 1
+    out = method.view(nn.Identity(), batch(x, 10)).x
     assert not torch.equal(out, x)
-    assert torch.equal(out, method.view(nn.Identity(), batch(x)).x)
+    assert torch.equal(out, method.view(nn.Identity(), batch(x, 10)).x)
 
 
 def test_each_image_gets_two_operations() -> None:
@@ -157,14 +158,14 @@ def test_an_augmentation_of_ones_own() -> None:
     method = EfficientTrain(epochs=5, stages=(), augment=own)
     x = torch.zeros(2, 1, 8, 8)
     for number in range(1, 6):
-        out = at(method, number).view(nn.Identity(), batch(x)).x
+        out = at(method, number).view(nn.Identity(), batch(x, number)).x
     assert calls == [0.25, 0.5, 0.75, 1.0]  # nothing to do in the first epoch
     assert torch.equal(out, x + 1)
 
 
 def test_half_precision_and_odd_sizes() -> None:
     for dtype in (torch.float16, torch.bfloat16):
-        out = at(EfficientTrain(epochs=10), 5).view(nn.Identity(), batch(torch.rand(2, 3, 15, 9).to(dtype))).x
+        out = EfficientTrain(epochs=10).view(nn.Identity(), batch(torch.rand(2, 3, 15, 9).to(dtype), 5)).x
         assert out.dtype == dtype
         assert out.shape == (2, 3, 10, 6)  # 15 * 5/7 = 10.7, 9 * 5/7 = 6.4
 

@@ -134,12 +134,13 @@ def test_labels_that_are_no_classes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n and interval"),
-        ({"interval": 0}, "n and interval"),
-        ({"start": 0.0}, "start"),
-        ({"growth": 1.5}, "growth"),
-        ({"order": "alphabetic"}, "order"),
-        ({"labels": torch.zeros(3, dtype=torch.int64)}, "10 whole numbers"),
+        ({"n": 0}, "n must .*got 0"),
+        ({"interval": 0}, "interval must .*got 0"),
+        ({"start": 0.0}, r"start must .*got 0\.0"),
+        ({"growth": 1.5}, r"growth must .*got 1\.5"),
+        ({"order": "alphabetic"}, "order must .*got 'alphabetic'"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"labels must .*10 rows.*got \(3,\)"),
+        ({"labels": torch.zeros(10)}, "labels must be 10 whole numbers, got torch.float32"),
     ],
 )
 def test_bad_knobs(options: dict[str, object], message: str) -> None:

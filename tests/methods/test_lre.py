@@ -14,7 +14,7 @@ from torch import nn
 from torchcurriculum import Arrays, Batch, Curriculum, Step
 from torchcurriculum.functional.meta import flatten, forward_products, reverse_products, shares
 from torchcurriculum.methods import LRE
-from torchcurriculum.methods.meta_set import MetaSet
+from torchcurriculum.methods._base.meta_set import MetaSet
 
 from .naive_meta import TASK, meta_loss_after, problem
 
@@ -229,9 +229,9 @@ def test_a_meta_row_that_is_not_finite_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"meta_fraction": 0.0}, "meta_fraction must lie between"),
-        ({"meta_fraction": 1.0}, "meta_fraction must lie between"),
-        ({"meta_batch": 0}, "meta_batch must be at least 1"),
+        ({"meta_fraction": 0.0}, r"meta_fraction must .*\(0, 1\), got 0\.0"),
+        ({"meta_fraction": 1.0}, r"meta_fraction must .*\(0, 1\), got 1\.0"),
+        ({"meta_batch": 0}, "meta_batch must be .*at least 1, got 0"),
         ({"n": 1}, "cannot be held out"),
         ({"meta": (torch.zeros(2, 1), torch.zeros(3))}, r"as many inputs as targets.*\[2, 3\]"),
         ({"meta": (torch.zeros(0, 1), torch.zeros(0))}, "at least one"),

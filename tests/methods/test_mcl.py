@@ -115,13 +115,13 @@ def test_short_and_long_runs_have_a_schedule_that_ends_with_everything(epochs: i
 
 
 def test_rows_never_seen_count_as_hard_and_others_groups_are_taken() -> None:
-    method = MCL(4, warmup=0, interval=1, start=0.5, strength=0.0, groups=torch.tensor([7, 7, 9, 9]))
+    method = MCL(4, warmup=0, interval=1, factor=1.2, start=0.5, strength=0.0, groups=torch.tensor([7, 7, 9, 9]))
     losses = torch.tensor([0.1, math.inf, 0.2, 0.3])
     rows = method.plan(_epoch(1, losses))
     assert rows is not None
     assert rows.tolist() == [1, 3]
     assert method.groups.tolist() == [0, 0, 1, 1]
-    every = MCL(4, warmup=0, interval=1, start=0.5, groups=torch.zeros(4, dtype=torch.int64))
+    every = MCL(4, warmup=0, interval=1, factor=1.2, start=0.5, groups=torch.zeros(4, dtype=torch.int64))
     assert len(every.plan(_epoch(1, torch.full((4,), math.inf)))) == 2  # type: ignore[arg-type]
 
 
@@ -143,7 +143,7 @@ def test_clusters_are_measured_once_an_episode() -> None:
 
 def test_outputs_that_are_no_tensors_are_refused() -> None:
     data = Arrays(torch.randn(8, 2, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2)
-    method = MCL(8, warmup=0, interval=1, start=0.5)
+    method = MCL(8, warmup=0, interval=1, factor=1.2, start=0.5)
     curriculum = Curriculum(
         method,
         data,
@@ -157,19 +157,20 @@ def test_outputs_that_are_no_tensors_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n must be"),
-        ({"warmup": -1}, "warmup"),
-        ({"interval": 0}, "interval"),
-        ({"start": 0.0}, "start"),
-        ({"start": 1.1}, "start"),
-        ({"growth": -0.1}, "growth"),
-        ({"strength": -1.0}, "strength"),
-        ({"decay": 1.5}, "decay"),
-        ({"clusters": 11}, "clusters"),
-        ({"groups": torch.zeros(3, dtype=torch.int64)}, "groups"),
-        ({"groups": torch.zeros(10)}, "groups"),
+        ({"n": 0}, "n must be .*got 0"),
+        ({"warmup": -1}, "warmup must .*got -1"),
+        ({"interval": 0}, "interval must .*got 0"),
+        ({"start": 0.0}, r"start must .*got 0\.0"),
+        ({"start": 1.1}, r"start must .*got 1\.1"),
+        ({"factor": 0.9}, r"factor must .*got 0\.9"),
+        ({"strength": -1.0}, r"strength must .*got -1\.0"),
+        ({"decay": 1.5}, r"decay must .*got 1\.5"),
+        ({"decay": -0.5}, r"decay must .*got -0\.5"),
+        ({"clusters": 11}, "clusters must .*got 11"),
+        ({"groups": torch.zeros(3, dtype=torch.int64)}, r"groups must .*got \(3,\)"),
+        ({"groups": torch.zeros(10)}, "groups must .*got torch.float32"),
     ],
 )
 def test_bad_knobs(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MCL(**{"n": 10, "warmup": 1, "interval": 1, **options})  # type: ignore[arg-type]
+        MCL(**{"n": 10, "warmup": 1, "interval": 1, "factor": 1.2, **options})  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def shaken(method: MWNet) -> MWNet:
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_the_meta_gradient_is_that_of_the_explicit_virtual_step(batch_norm: bool) -> None:
     net, step, meta = problem(batch_norm)
-    method = shaken(MWNet(12, meta=meta, lr=0.5, weight_decay=0.0))
+    method = shaken(MWNet(12, meta=meta, virtual_lr=0.5, weight_decay=0.0))
     naive = copy.deepcopy(method)
     loss = meta_loss_after(net, step, meta, lambda losses: 0.5 / 12 * naive.weight_of(losses))
     expected = torch.autograd.grad(loss, list(naive.net.parameters()))
@@ -43,9 +43,9 @@ def test_the_meta_gradient_is_that_of_the_explicit_virtual_step(batch_norm: bool
 
 
 def test_golden_first_weights_are_equal() -> None:
-    # The last layer starts at zero: V = 1/2 for every loss, and w = (1/2) / (B / 2) = 1/B; with net_lr 0 they stay so.
+    # The last layer starts at zero: V = 1/2 for every loss, and w = (1/2) / (B / 2) = 1/B; with lr 0 they stay so.
     _, step, meta = problem()
-    weights = MWNet(12, meta=meta, net_lr=0.0).weigh(step)
+    weights = MWNet(12, meta=meta, lr=0.0).weigh(step)
     assert weights.tolist() == [1 / 12] * 12
 
 
@@ -59,7 +59,7 @@ def test_v_learns_to_give_little_to_large_losses_that_hurt() -> None:
     y = right.clone()
     y[6:] = (y[6:] + 1) % 3
     batch = step.batch.with_(y=y)
-    method = MWNet(12, meta=(x, right), net_lr=0.05)
+    method = MWNet(12, meta=(x, right), lr=0.05)
     for _ in range(30):
         logits, losses = batch.task.losses(net, batch)  # type: ignore[union-attr]
         weights = method.weigh(Step(net, batch, logits, losses))
@@ -98,11 +98,11 @@ def test_a_step_without_a_graph_gives_the_same_weights() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"lr": 0.0}, "lr is the size of the virtual step"),
-        ({"lr": math.nan}, "lr is the size of the virtual step"),
-        ({"net_lr": -1.0}, "lr of a method's own network"),
-        ({"weight_decay": -1.0}, "weight_decay of a method's own network"),
-        ({"meta_fraction": 2.0}, "meta_fraction must lie"),
+        ({"virtual_lr": 0.0}, r"virtual_lr must .*got 0\.0"),
+        ({"virtual_lr": math.nan}, "virtual_lr .*NaN"),
+        ({"lr": -1.0}, r"^lr must .*got -1\.0"),
+        ({"weight_decay": -1.0}, r"weight_decay must .*got -1\.0"),
+        ({"meta_fraction": 2.0}, r"meta_fraction must .*got 2\.0"),
     ],
 )
 def test_bad_knobs(options: dict[str, Any], words: str) -> None:

@@ -88,7 +88,7 @@ def test_sampling_takes_one_of_the_last_rewards() -> None:
 def test_tasks_are_equal_groups_of_difficulty_and_not_blocks_of_rows() -> None:
     losses = torch.tensor([5.0, 0.1, 3.0, 0.2, 4.0, 0.3, 1.0, 2.0])
     assert difficulty_groups(losses, 4).tolist() == [3, 0, 2, 0, 3, 1, 1, 2]
-    method = RLTeacher(8, groups=4, warmup=1)
+    method = RLTeacher(8, tasks=4, warmup=1)
     assert method.plan(_epoch(1, losses.tolist())) is None
     method.plan(_epoch(2, losses.tolist()))
     assert method.tasks.tolist() == [3, 0, 2, 0, 3, 1, 1, 2]
@@ -139,9 +139,9 @@ def test_exploration_has_the_right_frequencies() -> None:
 
 
 def test_an_epoch_is_whole_tasks_and_pays_one_pass() -> None:
-    run = Run(methods.build("rl-teacher", N, 4, groups=4), Row("rl-teacher")).train()
+    run = Run(methods.build("rl-teacher", N, 4, tasks=4), Row("rl-teacher")).train()
     made = run.curriculum.method
-    rows = run.curriculum._rows
+    rows = run.curriculum.rows
     assert rows is not None
     picked = made.picked.nonzero().flatten().tolist()
     assert len(picked) == 2
@@ -150,30 +150,30 @@ def test_an_epoch_is_whole_tasks_and_pays_one_pass() -> None:
     assert run.curriculum.record.epochs[0]["rows"] == N
 
 
-def test_fewer_rows_than_groups() -> None:
-    assert RLTeacher(3).count == 3
+def test_fewer_rows_than_tasks() -> None:
+    assert RLTeacher(3, warmup=1).count == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n and groups"),
-        ({"groups": 0}, "n and groups"),
-        ({"policy": "greedy"}, "policy"),
-        ({"exploration": "softmax"}, "exploration"),
-        ({"picks": 0}, "picks"),
-        ({"picks": 11}, "10 tasks"),
-        ({"warmup": -1}, "warmup"),
-        ({"window": 0}, "window"),
-        ({"rate": 0.0}, "rate"),
-        ({"epsilon": 1.5}, "epsilon"),
-        ({"temperature": 0.0}, "temperature"),
-        ({"tasks": torch.zeros(3, dtype=torch.int64)}, "20 whole numbers"),
-        ({"tasks": torch.zeros(20)}, "20 whole numbers"),
+        ({"n": 0}, "n must .*got 0"),
+        ({"tasks": 0}, "tasks must .*got 0"),
+        ({"policy": "greedy"}, "policy must .*got 'greedy'"),
+        ({"exploration": "softmax"}, "exploration must .*got 'softmax'"),
+        ({"picks": 0}, "picks must .*got 0"),
+        ({"picks": 11}, "picks must .*10.*got 11; .*tasks"),
+        ({"warmup": -1}, "warmup must .*got -1"),
+        ({"window": 0}, "window must .*got 0"),
+        ({"rate": 0.0}, r"rate must .*got 0\.0"),
+        ({"epsilon": 1.5}, r"epsilon must .*got 1\.5"),
+        ({"temperature": 0.0}, r"temperature must .*got 0\.0"),
+        ({"tasks": torch.zeros(3, dtype=torch.int64)}, r"tasks must .*20 rows.*got \(3,\)"),
+        ({"tasks": torch.zeros(20)}, "tasks must be 20 whole numbers, got torch.float32"),
         ({"tasks": torch.full((20,), 2)}, "without gaps"),
         ({"tasks": torch.full((20,), -1)}, "without gaps"),
     ],
 )
 def test_bad_knobs(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RLTeacher(**{"n": 20, **options})  # type: ignore[arg-type]
+        RLTeacher(**{"n": 20, "warmup": 1, **options})  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcurriculum import APW, Batch, Curriculum, Method, Mixed, Mixup, Sampled, Step, Vanilla, methods
-from torchcurriculum.core import Epoch
+from torchcurriculum.core import Epoch, Task, distributed
 from torchcurriculum.methods import CBM, CBS, Both, InfoBatch, Then
 
 from ..contract.problem import BATCH, EPOCHS, N, Run, data, model
@@ -28,6 +28,8 @@ class Spy(Method):
         self.numbers: list[int] = []
         self.draws: list[list[int]] = []
         self.calls: list[str] = []
+        self.steps: list[tuple[int, int]] = []
+        self.add_rows("seen", torch.zeros(N))
 
     def plan(self, epoch: Epoch) -> Tensor:
         self.numbers.append(epoch.number)
@@ -39,12 +41,18 @@ class Spy(Method):
         self.calls.append("view")
         return batch
 
+    def weigh(self, step: Step) -> Tensor:
+        self.calls.append("weigh")
+        return super().weigh(step)
+
     def loss(self, step: Step) -> Tensor:
         self.calls.append("loss")
+        self.steps.append((step.epoch, step.batch.epoch))
         return super().loss(step)
 
-    def sync(self) -> None:
-        self.calls.append("sync")
+    def report(self) -> dict[str, int]:
+        self.calls.append("report")
+        return {"planned": len(self.numbers)}
 
 
 def plan(method: Method, numbers: range, n: int = 100) -> None:
@@ -83,8 +91,26 @@ def test_every_verb_goes_to_the_method_of_the_epoch() -> None:
     for count, spy in ((1, first), (2, second)):
         for batch in curriculum.epoch(net):
             curriculum.loss(net, batch)
-        assert spy.calls == ["view", "loss", "sync"]
+        assert spy.calls == ["view", "loss", "weigh", "report"]
+        assert spy.steps == [(1, 1)], "epochs as the method counts them"
         assert curriculum.record.epochs[-1]["stage"] == count
+        assert curriculum.record.epochs[-1]["planned"] == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda a, b: Then(a, 1, b), Both])
+def test_ranks_agree_on_the_rows_of_the_methods_inside(
+    wrap: Callable[[Method, Method], Method], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Spy(), Spy()
+    method = wrap(first, second)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "merge_rows", lambda values, written: values + written.to(values.dtype))
+    method.visited(torch.tensor([3, 5]))
+    method.agree()
+    for spy in (first, second):
+        assert spy.seen.nonzero().flatten().tolist() == [3, 5]
+    method.agree()
+    assert first.seen.sum() == 2, "rows are exchanged once"
 
 
 def test_weights_and_reports_are_those_of_the_epochs_method() -> None:
@@ -96,7 +122,22 @@ def test_weights_and_reports_are_those_of_the_epochs_method() -> None:
     first, second = run.curriculum.record.epochs
     assert "rho" not in first
     assert {"rho", "ess", "stage"} <= set(second)
-    assert Then(APW(4, q=3), 1, Mixup()).weighs_by_loss is False
+
+
+def test_losses_are_measured_only_for_a_method_that_asks() -> None:
+    passes = []
+
+    def forward(net: nn.Module, x: Tensor) -> Tensor:
+        passes.append(net.training)
+        return net(x)
+
+    task, net = Task(forward, lambda out, y: out[:, 0].square()), nn.Linear(1, 1)
+    for first, asks in ((APW(4, q=3), False), (APW(4, q=3, weighting="I"), True)):
+        method = Then(first, 1, Mixup())
+        for number in (1, 2):
+            passes.clear()
+            method.weigh(Step(net, Batch(torch.ones(4, 1), torch.zeros(4), torch.arange(4), task=task, epoch=number)))
+            assert passes == ([False] if asks and number == 1 else [])
 
 
 def test_it_works_under_the_wrappers() -> None:
@@ -112,7 +153,7 @@ def test_it_equals_its_first_and_its_own_second_run() -> None:
 
 
 def test_hooks_of_the_first_are_taken_off_at_the_switch() -> None:
-    run = Run(Then(CBS(), 2, Vanilla()), VANILLA)
+    run = Run(Then(CBS(interval=5), 2, Vanilla()), VANILLA)
     run.train(epochs=2)
     assert len(run.net[0]._forward_hooks) == 1
     run.train(epochs=3)
@@ -123,7 +164,7 @@ CHAINS: dict[str, Maker] = {
     "blur-apw": lambda: Then(CBS(decay=0.8, interval=1), 2, APW(N, q=3, weighting="EI")),
     "prune-mask": lambda: Then(InfoBatch(N, epochs=2, delta=1.0), 2, CBM(epochs=2, schedule="linear")),
     "three": lambda: Then(Vanilla(), 1, Then(InfoBatch(N, epochs=2, delta=1.0), 2, APW(N, q=3))),
-    "both": lambda: Both(Then(CBS(), 1, InfoBatch(N, epochs=3, delta=1.0)), Then(APW(N, q=3), 2, Vanilla())),
+    "both": lambda: Both(Then(CBS(interval=5), 1, InfoBatch(N, epochs=3, delta=1.0)), Then(APW(N, q=3), 2, Vanilla())),
 }
 
 
@@ -154,6 +195,7 @@ def test_both_plans_by_one_and_weighs_by_the_other() -> None:
             assert sorted(batch.index.tolist()) == sorted(planner.draws[-1])
             curriculum.loss(net, batch)
     assert "loss" not in planner.calls
+    assert "weigh" not in planner.calls
     assert torch.equal(method.weights, apw.weights)
     assert not torch.equal(apw.weights, APW(N, q=2).weights)
     assert {"rho", "rows"} <= set(curriculum.record.epochs[-1])
@@ -167,14 +209,14 @@ def test_both_is_the_weigher_under_a_planner_that_does_nothing() -> None:
 
 
 def test_bad_pairs_are_refused() -> None:
-    with pytest.raises(ValueError, match="epochs must be the number of epochs of the first method"):
+    with pytest.raises(ValueError, match="epochs must be the number of epochs of the first method.* got 0"):
         Then(Vanilla(), 0, Vanilla())
-    with pytest.raises(TypeError, match=r"got int; Then\(first, epochs, second\)"):
+    with pytest.raises(TypeError, match="second of Then must be .*got 3"):
         Then(Vanilla(), 2, 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Both needs two methods, got str"):
+    with pytest.raises(TypeError, match="weigher of Both must be .*got 'apw'"):
         Both(Vanilla(), "apw")  # type: ignore[arg-type]
     for pair in (lambda a, b: Then(a, 1, b), Both):
-        with pytest.raises(ValueError, match="different numbers of rows: 4 and 5"):
+        with pytest.raises(ValueError, match="different numbers of rows: .*4.*5"):
             pair(APW(4, q=2), APW(5, q=2))
     with pytest.raises(ValueError, match="Spy chooses rows itself and cannot weigh under Vanilla"):
         plan(Both(Vanilla(), Spy()), range(1, 2))

@@ -24,7 +24,7 @@ class Fixed(nn.Module):
 
 
 def run(teacher: nn.Module, x: Tensor, epochs: int) -> list[list[int]]:
-    method = TTCL(len(x), grow=2, start=0.5, teacher=teacher)
+    method = TTCL(len(x), grow=2, warmup=0, start=0.5, teacher=teacher)
     student = nn.Linear(1, 2)
     curriculum = Curriculum(
         method, Arrays(x, torch.zeros(len(x), dtype=torch.int64)), batch_size=4, forward=lambda net, z: _call(net, z)
@@ -55,8 +55,8 @@ def test_the_teacher_is_asked_once_in_evaluation_mode_and_is_left_alone() -> Non
     run(teacher, torch.tensor([0.0, 3.0, -1.0, 2.0]), 3)  # in training mode dropout would scramble the order
     assert teacher.calls == 1
     assert teacher.dropout.training
-    assert "teacher" not in "".join(TTCL(4, grow=2, teacher=teacher).state_dict())
-    assert not list(TTCL(4, grow=2, teacher=nn.Linear(1, 2)).parameters())
+    assert "teacher" not in "".join(TTCL(4, grow=2, warmup=0, teacher=teacher).state_dict())
+    assert not list(TTCL(4, grow=2, warmup=0, teacher=nn.Linear(1, 2)).parameters())
 
 
 def test_a_teacher_that_gives_nan_is_refused() -> None:
@@ -71,5 +71,5 @@ def test_without_a_teacher_the_student_warms_up_first() -> None:
 
 
 def test_bad_knobs_are_refused() -> None:
-    with pytest.raises(ValueError, match="grow"):
-        TTCL(4, grow=0)
+    with pytest.raises(ValueError, match="grow must .*got 0"):
+        TTCL(4, grow=0, warmup=0)

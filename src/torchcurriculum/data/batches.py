@@ -48,7 +48,7 @@ def unpack(batch: Any) -> tuple[Any, Any]:
 def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with every tensor in it moved to ``device``."""
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return value if value.device == device else value.to(device, non_blocking=True)
     if isinstance(value, Mapping):
         return {key: to_device(part, device) for key, part in value.items()}
     if isinstance(value, tuple | list):

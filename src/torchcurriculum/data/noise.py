@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..core import derive
+from ..distributed import derive
 
 __all__ = ["flip_labels"]
 

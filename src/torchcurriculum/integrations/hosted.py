@@ -31,7 +31,7 @@ class Weigher:
         self.module, self.name, self.loss_fn = module, name, loss_fn
         self.criterion = self._find()
         self._inside = self._asked = False
-        self._position = 0
+        self._step = 0  # by its number, because an optimizer may compute the loss of a batch more than once
         module.curriculum = self  # type: ignore[assignment]
         if self.criterion is not None:
             self.criterion.forward = self._reduced
@@ -52,13 +52,13 @@ class Weigher:
         """The weighted scalar of (B,) losses of the batch in hand; outside of training steps their mean."""
         if not self._inside:
             return losses.mean()
-        self._take()
-        return self.curriculum.reduce(losses)
+        self._asked = True
+        return self.curriculum.reduce(losses, step=self._step)
 
     def loss(self, batch: Any) -> Tensor:
         """The scalar of the batch in hand, forward pass and all: for methods that change it or look at outputs."""
-        self._take()
-        return self.curriculum.loss(self.module, self.curriculum.batch(batch))
+        self._asked = True
+        return self.curriculum.loss(self.module, self.curriculum.batch(batch, step=self._step))
 
     def losses(self, outputs: Any, y: Any) -> Tensor:
         """(B,) losses for the measuring pass."""
@@ -73,13 +73,13 @@ class Weigher:
 
     def begin(self) -> None:
         """A training step begins."""
-        self._inside, self._asked, self._position = True, False, self.curriculum.steps_done
+        self._inside, self._asked, self._step = True, False, self.curriculum.steps_done
 
     def end(self, skipped: bool = False) -> None:
         """A training step ends; one that did not ask for weights is refused, unless it was skipped."""
         self._inside = False
         if self._asked or skipped:
-            self.curriculum.steps_done = self._position + 1
+            self.curriculum.done(self._step)
             return
         raise RuntimeError(
             f"training_step of {type(self.module).__name__} used no self.{self.name} with a reduction (such as "
@@ -95,10 +95,6 @@ class Weigher:
 
     def __deepcopy__(self, memo: Any) -> Weigher:
         return self  # a copy of the module is no other training
-
-    def _take(self) -> None:
-        """An optimizer may compute the loss of a batch more than once."""
-        self._asked, self.curriculum.steps_done = True, self._position
 
     def _reduced(self, *given: Any, **named: Any) -> Tensor:
         criterion = self.criterion

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ..core import at_least_float32
+from ..core import checks
 
 __all__ = ["ROWS", "RowCollator", "Rows", "mean_of_tokens", "sample_losses"]
 
@@ -99,7 +99,7 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
     kind, config = getattr(base, "loss_type", None), getattr(base, "config", None)
 
     def of_sequences(logits: Tensor, labels: Tensor) -> Tensor:
-        logits = at_least_float32(logits)
+        logits = checks.at_least_float32(logits)
         one_label = not labels.is_floating_point()
         guess = "single_label_classification" if one_label else "multi_label_classification"
         problem = config.problem_type or ("regression" if config.num_labels == 1 else guess)  # type: ignore[union-attr]
@@ -109,7 +109,7 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
         return loss(logits, labels.reshape(logits.shape).to(logits), reduction="none").mean(1)
 
     def of_tokens(logits: Tensor, labels: Tensor) -> Tensor:
-        logits = at_least_float32(logits).transpose(1, 2)
+        logits = checks.at_least_float32(logits).transpose(1, 2)
         return mean_of_tokens(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing), labels)
 
     def of_next_tokens(logits: Tensor, labels: Tensor) -> Tensor:

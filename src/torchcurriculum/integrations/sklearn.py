@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core import Method, derive, evaluating
+from ..core import Method, distributed
 from ..curriculum import Curriculum
 from ..data import Arrays
 from ..record import Record
@@ -106,7 +106,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = Arrays(torch.tensor(X, device=self.device), torch.tensor(codes, device=self.device))
         with torch.random.fork_rng(devices=_accelerators(self.device)):
-            torch.manual_seed(derive(seed, "module"))
+            torch.manual_seed(distributed.derive(seed, "module"))
             self.module_ = self._make_module(X).to(self.device)
             self.method_ = self._make_method(len(X))
             self._train(data, seed)
@@ -117,7 +117,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         """(n, classes) float32 probabilities, in the order of ``classes_``."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float32, allow_nd=True)
-        with torch.no_grad(), evaluating(self.module_):
+        with torch.no_grad(), distributed.evaluating(self.module_):
             parts = [self._forward(self.module_, part.to(self.device)) for part in torch.tensor(X).split(1024)]
         return torch.cat(parts).float().softmax(1).cpu().numpy()
 

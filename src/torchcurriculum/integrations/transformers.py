@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..checkpoint import Checkpoint
-from ..core import Forward, LossFunction, Method, NanStrategy
+from ..core import Forward, LossFunction, Method, checks
 from ..curriculum import Curriculum
 from ..record import Record
 from .sequences import ROWS, RowCollator, Rows, sample_losses
@@ -63,7 +63,7 @@ class CurriculumMixin(Base):
         measure: Literal["pass", "running"] = "pass",
         record: Record | str | Path | None = None,
         samples: bool = False,
-        nan_strategy: NanStrategy = "error",
+        nan_strategy: checks.NanStrategy = "error",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import LossFunction, total
+from ..core import LossFunction, distributed
 from .sequences import ROWS, mean_of_tokens
 from .transformers import CurriculumMixin
 
@@ -60,7 +60,7 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
     def _note_metrics(self, outputs: Any, inputs: dict[str, Any]) -> None:
         """What trl logs in training, over all ranks."""
         sums = [outputs.label_mask.sum(), outputs.entropy.sum(), outputs.is_top1.sum(), inputs["attention_mask"].sum()]
-        valid, entropy, right, tokens = total(torch.stack([x.detach().double() for x in sums])).tolist()
+        valid, entropy, right, tokens = distributed.total(torch.stack([x.detach().double() for x in sums])).tolist()
         self._total_train_tokens += int(tokens)
         metrics = self._metrics["train"]
         metrics["entropy"].append(entropy / max(valid, 1))

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import evaluating, uncompiled
 from ..data import Rows
+from ..distributed import evaluating, uncompiled
 
 __all__ = ["Autocast", "all_logits", "evaluate", "measuring_forward"]
 

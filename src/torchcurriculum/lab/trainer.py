@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from .. import methods
 from ..audit import Predictions, telling_rows
 from ..checkpoint import Checkpoint, GracefulStop
-from ..core import derive, evaluating
 from ..curriculum import Curriculum
 from ..data import Arrays, Rows
-from ..graphs import GraphedStep
+from ..distributed import derive, evaluating
+from ..fast.graphs import GraphedStep
 from ..record import Previews, Record, RecordError, best_epoch
 from ..thresholds import ParameterDissimilarity
 from .data import ImageFiles, Images

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step, check_losses
+from ..core import Batch, Epoch, Method, Step, checks
 from ..functional.adaptive import adapt, distillation, geometric_pace
-from ._targets import check_classes, with_losses
+from ._base.classes import check_classes
 from .registry import register
 
 __all__ = ["AdaptiveCL"]
@@ -28,11 +28,11 @@ class AdaptiveCL(Method):
         n: Rows of the training set.
         warmup: Epochs on everything before the student is asked as its own teacher; 0 with a ``teacher``.
         start: p, share of the rows at the beginning; 0.1 as in CurML and CurBench. At 1 the method is plain training.
-        factor: q >= 1, by which the share grows; 1.2 reaches all rows in 200 epochs, ``build`` takes more for a
+        factor: q >= 1, by which the share grows; 1.2 reaches all rows in 200 epochs, ``for_run`` takes more for a
             shorter run.
-        pace: r, epochs between two growths; ``build`` takes 15 of 200.
-        interval: Epochs between two looks at the student; ``build`` takes 20 of 200.
-        alpha: How far difficulty moves to the student's losses at each look, in [0, 1].
+        interval: r, epochs between two growths; ``for_run`` takes 15 of 200.
+        refresh: Epochs between two looks at the student; ``for_run`` takes 20 of 200.
+        rate: alpha, how far difficulty moves to the student's losses at each look, in [0, 1].
         gamma: Weight of the KL divergence >= 0.
         classes: Number of classes, for the divergence; None for none. A student after its warm-up is a poor teacher to
             imitate: give a ``teacher`` with it.
@@ -41,7 +41,7 @@ class AdaptiveCL(Method):
 
     Example:
         >>> from torchcurriculum import Epoch
-        >>> method = AdaptiveCL(4, warmup=1, start=0.5, interval=1)
+        >>> method = AdaptiveCL(4, warmup=1, factor=1.2, interval=15, refresh=1, start=0.5)
         >>> for number, losses in enumerate([[0.0] * 4, [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 0.0]], 1):
         ...     now = torch.tensor(losses)
         ...     print(method.plan(Epoch(number, 4, now, lambda: now)))
@@ -60,69 +60,82 @@ class AdaptiveCL(Method):
         self,
         n: int,
         warmup: int,
+        factor: float,
+        interval: int,
+        refresh: int,
         start: float = 0.1,
-        factor: float = 1.2,
-        pace: int = 15,
-        interval: int = 20,
-        alpha: float = 0.7,
+        rate: float = 0.7,
         gamma: float = 0.1,
         classes: int | None = None,
         teacher: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if n < 1 or pace < 1 or interval < 1:
-            raise ValueError(f"n, pace and interval must be at least 1, got {n!r}, {pace!r} and {interval!r}")
-        if warmup < (0 if teacher is not None else 1):
-            raise ValueError(f"without a teacher the student needs a warmup of at least 1 epoch, got {warmup!r}")
-        if not (0 < start <= 1 and factor >= 1):
-            raise ValueError(f"start must lie in (0, 1] and factor be at least 1, got {start!r} and {factor!r}")
-        if not (0 <= alpha <= 1 and gamma >= 0):
-            raise ValueError(f"alpha must lie in [0, 1] and gamma be at least 0, got {alpha!r} and {gamma!r}")
-        if classes is not None and classes < 2:
-            raise ValueError(f"classes must be at least 2, got {classes!r}")
-        self.n, self.warmup, self.start, self.factor, self.pace = n, warmup, start, factor, pace
-        self.interval, self.alpha, self.gamma, self.classes = interval, alpha, gamma, classes
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.interval, self.refresh = checks.whole("interval", interval), checks.whole("refresh", refresh)
+        self.warmup = checks.whole("warmup", warmup, 0 if teacher is not None else 1, "epochs (none with a teacher)")
+        checks.real("start", start, "(0, 1]")
+        checks.real("factor", factor, "[1, inf)")
+        checks.real("rate", rate, "[0, 1]")
+        checks.real("gamma", gamma, "[0, inf)")
+        self.classes = None if classes is None else checks.whole("classes", classes, 2)
+        self.start, self.factor, self.rate, self.gamma = start, factor, rate, gamma
         self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
         self.register_buffer("difficulty", torch.zeros(n, dtype=torch.float64))
         self.register_buffer("teacher_logits", None if classes is None else torch.zeros(n, classes))
-        self.distilling = False  # on the host: there are no logits to imitate before the teacher was asked
+
+    @classmethod
+    def for_run(
+        cls,
+        n: int,
+        epochs: int,
+        warmup: int | None = None,
+        factor: float | None = None,
+        interval: int | None = None,
+        refresh: int | None = None,
+        start: float = 0.1,
+        teacher: nn.Module | None = None,
+        **options: Any,
+    ) -> Self:
+        """The last growth reaches all rows, as 0.1 * 1.2^13 does in the 200 epochs of the paper."""
+        usual = 0 if teacher is not None else max(1, epochs // 20)
+        warmup = usual if warmup is None else checks.whole("warmup", warmup, 0)
+        interval = max(1, round(epochs * 15 / 200)) if interval is None else checks.whole("interval", interval)
+        checks.real("start", start, "(0, 1]")
+        growths = max(1, (epochs - warmup - 1) // interval)
+        factor = max(1.2, start ** (-1 / growths)) if factor is None else factor
+        refresh = max(1, epochs // 10) if refresh is None else refresh
+        return cls(n, warmup, factor, interval, refresh, start, teacher=teacher, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Everything in the warm-up, then the easiest rows."""
         past = epoch.number - self.warmup - 1
         if past < 0:
             return None
-        size = geometric_pace(past, self.n, self.start, self.factor, self.pace)
-        self.distilling = self.classes is not None and self.gamma > 0
-        if past == 0 and (size < self.n or self.distilling):
+        size = geometric_pace(past, self.n, self.start, self.factor, self.interval)
+        if past == 0 and (size < self.n or self._distils(epoch.number)):
             self._ask(epoch)
-        elif size < self.n and past % self.interval == 0:
-            self.difficulty.copy_(adapt(self.difficulty.cpu(), epoch.losses().cpu().double(), self.alpha))
+        elif size < self.n and past % self.refresh == 0:
+            self.difficulty.copy_(adapt(self.difficulty.cpu(), epoch.losses().cpu().double(), self.rate))
         if size == self.n:
             return None
         return self.difficulty.cpu().argsort(stable=True)[:size].sort().values
 
     def loss(self, step: Step) -> Tensor:
         """The average loss, and the pull to the teacher where there is one."""
-        if not self.distilling:
+        if not self._distils(step.epoch):
             return super().loss(step)
         assert self.teacher_logits is not None
         logits, _ = self._check(step.logits, step.batch.y)
         pull = distillation(logits, self.teacher_logits[step.index[: len(logits)]])
-        step = with_losses(step, step.losses + self.gamma * pull)
-        return step.reduce(self.weigh(step))
-
-    def get_extra_state(self) -> Tensor:
-        """Whether the teacher was asked for its logits."""
-        return torch.tensor(self.distilling)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
-        self.distilling = bool(state)
+        return super().loss(step.with_(losses=step.losses + self.gamma * pull))
 
     def report(self) -> Mapping[str, Any]:
         """The mean difficulty."""
         return {"difficulty": self.difficulty.mean()}
+
+    def _distils(self, epoch: int) -> bool:
+        """Whether there are logits to imitate: not before the teacher was asked."""
+        return self.classes is not None and self.gamma > 0 and epoch > self.warmup
 
     def _ask(self, epoch: Epoch) -> None:
         (teacher,) = self._teacher
@@ -132,7 +145,7 @@ class AdaptiveCL(Method):
         if teacher is not None:
             teacher.to(epoch.last.device)
         answers = epoch.measure(self._answers, teacher)
-        losses, _ = check_losses(answers[:, 0], None, "error")
+        losses, _ = checks.check_losses(answers[:, 0], None, "error")
         self.difficulty.copy_(losses)
         if self.teacher_logits is not None:
             self.teacher_logits.copy_(answers[:, 1:])
@@ -153,7 +166,7 @@ class AdaptiveCL(Method):
         return logits, labels
 
 
-@register(
+register(
     "adaptive-cl",
     AdaptiveCL,
     "easiest rows first, by a difficulty that follows the student",
@@ -161,11 +174,3 @@ class AdaptiveCL(Method):
     cost="One forward pass of the teacher, one of the student for each interval (a tenth of the epochs), fewer steps "
     "while the set grows; 8 bytes a sample, and 4 more for each class with classes=.",
 )
-def _adaptive_cl(n: int, epochs: int, **options: Any) -> AdaptiveCL:
-    warmup = options.setdefault("warmup", 0 if options.get("teacher") is not None else max(1, epochs // 20))
-    pace = options.setdefault("pace", max(1, round(epochs * 15 / 200)))
-    start = options.get("start", 0.1)
-    if "factor" not in options and 0 < start <= 1:
-        # The last growth reaches all rows, as 0.1 * 1.2^13 does in 200 epochs.
-        options["factor"] = max(1.2, start ** (-1 / max(1, (epochs - warmup - 1) // max(1, pace))))
-    return AdaptiveCL(n, **{"interval": max(1, epochs // 10), **options})

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..core import FLOATS, Batch, Epoch, Method, NanStrategy, Step, check_index, check_losses, normalise, ranks, total
-from ..functional.apw import RHO_CLIP, weight_change
+from ..core import Epoch, Method, Step, checks, distributed
+from ..functional.apw import RHO_CLIP, masses, shift_, weight_change
 from ..functional.noise import AutoThreshold
 from .registry import register
 
@@ -67,7 +66,6 @@ class APW(Method):
     z: Tensor
     eprop: Tensor
     threshold: Tensor
-    touched: Tensor
 
     def __init__(
         self,
@@ -76,19 +74,27 @@ class APW(Method):
         threshold: float | Literal["auto"] | Rule = LOG_2,
         tau: float = 0.5,
         weighting: Weighting = "E",
-        nan_strategy: NanStrategy = "error",
+        nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         super().__init__()
-        _refuse_bad_knobs(n, q, threshold, tau, weighting, nan_strategy)
-        self.n, self.q, self.tau, self.weighting, self.nan_strategy = n, q, tau, weighting, nan_strategy
-        self.weighs_by_loss = weighting != "E"
+        checks.real("q", q, "[2, inf]", "the paper takes the number of epochs")
+        checks.real("tau", tau, "(0, 1)", "the paper takes 0.5")
+        checks.one_of("weighting", weighting, get_args(Weighting))
+        checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
+        _refuse_bad_threshold(threshold)
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.q, self.tau, self.weighting, self.nan_strategy = q, tau, weighting, nan_strategy
         self.rule: Rule | None = AutoThreshold() if threshold == "auto" else threshold if callable(threshold) else None
         start = float(threshold) if isinstance(threshold, Real) else LOG_2
-        self.register_buffer("log_weights", torch.full((n,), -math.log(n), dtype=torch.float64))
+        declare = self.register_buffer if weighting == "E" else self.add_rows  # E writes all rows, on every rank alike
+        declare("log_weights", torch.full((n,), -math.log(n), dtype=torch.float64))
         for name, value in {"rho": 1 - RHO_CLIP, "alpha": 0.0, "z": 1.0, "eprop": 0.0, "threshold": start}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
-        # Which rows this rank wrote since the ranks last agreed; only I and EI write rows one batch at a time.
-        self.register_buffer("touched", torch.zeros(n if weighting != "E" else 0, dtype=torch.bool), persistent=False)
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, q: float | None = None, **options: Any) -> Self:
+        """The paper's q: the number of epochs."""
+        return cls(n, max(2, epochs) if q is None else q, **options)
 
     @property
     def weights(self) -> Tensor:
@@ -103,8 +109,7 @@ class APW(Method):
             losses: (N,) losses of all rows at the start of the epoch, in row order.
         """
         _refuse_other_than_losses(losses, self.n, f"advance needs one loss for each of the {self.n} rows")
-        losses, _ = check_losses(losses.detach(), None, self.nan_strategy)
-        self._follow(losses)
+        losses, _ = checks.check_losses(losses.detach(), None, self.nan_strategy)
         self._begin(losses <= self._threshold_for(losses).to(losses), self.weighting)
 
     def batch_weights(self, losses: Tensor, index: Tensor) -> Tensor:
@@ -118,44 +123,35 @@ class APW(Method):
             Weights in the precision of the losses (at least float32), on their device.
         """
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
-        check_index(index, self.n, len(losses))
+        checks.check_index(index, self.n, len(losses))
         losses, valid = losses.detach(), None
         looks = losses.device.type == "cpu" or self.nan_strategy != "error"
         if looks and not torch.compiler.is_compiling():
-            losses, valid = check_losses(losses, index, self.nan_strategy)
-        weights = self._batch_weights(losses, index)
+            losses, valid = checks.check_losses(losses, index, self.nan_strategy)
+        self._follow(losses)
+        index = index.to(losses.device, non_blocking=True)
+        weights = self._shares(index) if self.weighting == "E" else self._change(losses, index)
+        self.visited(index)
+        weights = weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
         return weights if valid is None else weights * valid
 
     def plan(self, epoch: Epoch) -> None:
-        """Measures and begins the epoch; every row is visited."""
-        self._plan(epoch, self.weighting)
+        """Measures and begins the epoch; every row is visited.
 
-    def plan_whole(self, epoch: Epoch) -> None:
-        """Measures and updates all weights, whatever the weighting: S-APW grows by E-weighting."""
-        self._plan(epoch, "E")
+        Where rows are drawn by weight (S-APW), all weights are updated once an epoch, whatever the weighting.
+        """
+        weighting: Weighting = "E" if epoch.whole else self.weighting
+        if self.rule is None:
+            easy = epoch.easy(self.threshold)
+        else:
+            losses = epoch.losses()
+            easy = losses <= self._threshold_for(losses).to(losses)
+        self._begin(easy, weighting)
 
     def weigh(self, step: Step) -> Tensor:
         """The weights of the batch."""
-        return self._batch_weights(step.losses.detach(), step.index)
-
-    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
-        """The same in one kernel."""
-        if type(self) is not APW:
-            return None
-        return "apw", self.log_weights, None if self.weighting == "E" else (self.threshold, self.alpha)
-
-    def graph_key(self) -> Hashable:
-        """Every step is the same; all state is in buffers."""
-        return self.weighting
-
-    def sync(self) -> None:
-        """Gives every rank the rows that I and EI weighting wrote on the others."""
-        if ranks() == 1 or not len(self.touched):
-            return
-        written = total(self.touched.to(torch.uint8)) > 0
-        merged = total(torch.where(self.touched, self.log_weights, 0.0))
-        self.log_weights = torch.where(written, merged, self.log_weights)
-        self.touched.zero_()
+        self._follow(step.index)
+        return self._shares(step.index) if self.weighting == "E" else self._change(step.losses.detach(), step.index)
 
     def report(self) -> Mapping[str, Any]:
         """rho, alpha, Z, e, the phase and E-Prop at e."""
@@ -169,15 +165,6 @@ class APW(Method):
             "eprop": self.eprop,
         }
 
-    def _plan(self, epoch: Epoch, weighting: Weighting) -> None:
-        if self.rule is None:
-            easy = epoch.easy(self.threshold)
-        else:
-            losses = epoch.losses()
-            easy = losses <= self._threshold_for(losses).to(losses)
-        self._follow(easy)
-        self._begin(easy, weighting)
-
     def _threshold_for(self, losses: Tensor) -> Tensor:
         if self.rule is not None:
             value = float(self.rule(losses))
@@ -188,8 +175,9 @@ class APW(Method):
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
         """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
-        self.sync()
-        top, light, heavy, count = kernels.masses(self.log_weights, easy)
+        self._follow(easy)
+        self.agree()
+        top, light, heavy, count = masses(self.log_weights, easy)
         whole = light + heavy
         self.eprop.copy_(count / self.n)
         self.rho.copy_((heavy / whole).clamp(RHO_CLIP, 1 - RHO_CLIP))
@@ -198,78 +186,57 @@ class APW(Method):
         change, scale = self.alpha, top + whole.log() + self.z.log()
         if weighting == "I":
             change, scale = torch.zeros_like(change), top + whole.log()
-        kernels.shift_(self.log_weights, easy, -change - scale, change - scale)
+        shift_(self.log_weights, easy, -change - scale, change - scale)
 
-    def _batch_weights(self, losses: Tensor, index: Tensor) -> Tensor:
-        self._follow(losses)
-        index = index.to(self.log_weights.device, non_blocking=True)
+    def _shares(self, index: Tensor) -> Tensor:
+        """(B,) the rows' weights, normalised over the global batch."""
         log_weights = self.log_weights[index]
-        if self.weighting == "E":
-            weights = torch.softmax(log_weights, 0) if ranks() == 1 else normalise(log_weights)[0]
-        else:
-            easy = losses <= self.threshold.to(losses)
-            weights, written = _shares(log_weights + torch.where(easy, -self.alpha, self.alpha), self.n)
-            self.log_weights.index_copy_(0, index, written)
-            if ranks() > 1:
-                self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
-        return weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
+        alone = distributed.world_size() == 1
+        return torch.softmax(log_weights, 0) if alone else distributed.normalise(log_weights)[0]
+
+    def _change(self, losses: Tensor, index: Tensor) -> Tensor:
+        """I-weighting (Appendix A.1): the batch's rows change by their own losses, and stay on the scale of all N."""
+        easy = losses <= self.threshold.to(losses.dtype)
+        log_weights = self.log_weights[index] + torch.where(easy, -self.alpha, self.alpha)
+        if distributed.world_size() == 1:  # few operations where the general way takes a dozen
+            share = math.log(max(1, len(index)) / self.n)
+            self.log_weights.index_copy_(0, index, torch.log_softmax(log_weights, 0).add_(share))
+            return torch.softmax(log_weights, 0)
+        weights, log_z = distributed.normalise(log_weights)
+        size = distributed.total(torch.full_like(log_z, len(log_weights)))
+        self.log_weights.index_copy_(0, index, log_weights - log_z + torch.log(size / self.n))
+        return weights
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:
             self.to(x.device)
 
 
-def _shares(log_weights: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Weights of the global batch that sum to one, and what Appendix A.1 writes back: log (w N_ks / N).
-
-    N_ks / N keeps the rows on the scale of the whole vector.
-    """
-    if ranks() == 1 and not torch.compiler.is_compiling():  # a few kernels where the general way takes a dozen
-        share = math.log(max(1, len(log_weights)) / n)
-        return torch.softmax(log_weights, 0), torch.log_softmax(log_weights, 0).add_(share)
-    weights, log_z = normalise(log_weights)
-    size = total(torch.full_like(log_z, len(log_weights)))
-    return weights, log_weights - log_z + torch.log(size / n)
-
-
 def _refuse_other_than_losses(losses: Any, size: int | None, words: str) -> None:
-    if not isinstance(losses, Tensor) or losses.dtype not in FLOATS:
+    if not isinstance(losses, Tensor) or losses.dtype not in checks.FLOATS:
         got = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(f"{words}, a tensor of floating-point numbers of 16 bits or more, got {got}")
     if losses.ndim != 1 or size not in (None, len(losses)):
         raise ValueError(f"{words}, shape ({'B' if size is None else size},), got {tuple(losses.shape)}")
 
 
-def _refuse_bad_knobs(n: int, q: float, threshold: Any, tau: float, weighting: str, nan_strategy: str) -> None:
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-    if not isinstance(q, Real) or not q >= 2:
-        raise ValueError(f"q must be at least 2 (the paper takes the number of epochs), got {q!r}")
-    known = isinstance(threshold, Real) or callable(threshold) or isinstance(threshold, str)
-    if not known or (isinstance(threshold, str) and threshold != "auto"):
+def _refuse_bad_threshold(threshold: Any) -> None:
+    if isinstance(threshold, Real):
+        checks.real("threshold", threshold, "(0, inf)", "see error_threshold")
+    elif not callable(threshold) and threshold != "auto":
         raise ValueError(f"threshold must be a number, a rule or 'auto', got {threshold!r}")
-    if isinstance(threshold, Real) and not 0 < threshold < math.inf:
-        raise ValueError(f"the error threshold e must be positive and finite, got {threshold!r}; see error_threshold")
-    if not isinstance(tau, Real) or not 0 < tau < 1:
-        raise ValueError(f"tau must lie between 0 and 1, got {tau!r}; the paper takes 0.5")
-    if weighting not in get_args(Weighting):
-        raise ValueError(f"weighting must be 'E', 'I' or 'EI', got {weighting!r}")
-    if nan_strategy not in get_args(NanStrategy):
-        raise ValueError(f"nan_strategy must be 'error', 'warn' or 'ignore', got {nan_strategy!r}")
 
 
-def _register(weighting: Weighting, words: str) -> None:
-    @register(
-        f"apw-{weighting.lower()}",
+for _weighting, _words in {
+    "E": "once an epoch (the paper's default)",
+    "I": "in every batch",
+    "EI": "once an epoch and in every batch",
+}.items():
+    register(
+        f"apw-{_weighting.lower()}",
         APW,
-        f"adaptive point weights from losses, updated {words}",
+        f"adaptive point weights from losses, updated {_words}",
         when="Some labels are wrong and you want two interpretable knobs, a weight for every sample and a theory.",
         cost="With measure='pass' one forward pass over the set for each epoch, with 'running' none; 8 bytes a sample.",
+        weighting=_weighting,
     )
-    def _apw(n: int, epochs: int, **options: Any) -> APW:
-        return APW(n, **{"q": max(2, epochs), "weighting": weighting, **options})
-
-
-_register("E", "once an epoch (the paper's default)")
-_register("I", "in every batch")
-_register("EI", "once an epoch and in every batch")

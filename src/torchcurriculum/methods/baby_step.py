@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+from ..core import checks
 from ..functional.pacing import buckets_in_use
-from .ranked import Order, Ranked
+from ._base.ranked import Order, Ranked
 from .registry import register
 
 __all__ = ["BabyStep"]
@@ -20,17 +21,17 @@ class BabyStep(Ranked):
 
     Args:
         n: Rows of the training set.
-        buckets: How many; 1 is plain training.
-        interval: Epochs for each stage. By its name in ``build``, the last bucket is added half-way through the run.
+        buckets: How many; 1 is plain training. ``for_run`` takes ten.
+        interval: Epochs for each stage. ``for_run`` adds the last bucket half-way through the run.
         scores: (N,) difficulties, lowest first, for example sentence lengths; None measures the student's losses
             once, at the end of the warm-up.
         warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without (losses of an untrained
             model say nothing).
         order: ``"easy"``, ``"hard"`` or ``"random"``.
-        groups: (N,) int64 groups that keep their shares in every bucket; None lets them not.
+        groups: (N,) int64 groups that keep their shares in every bucket; None does not balance.
 
     Example:
-        >>> method = BabyStep(4, buckets=2, scores=[0.3, 0.1, 0.4, 0.2])
+        >>> method = BabyStep(4, buckets=2, interval=1, scores=[0.3, 0.1, 0.4, 0.2])
         >>> from torchcurriculum import Epoch
         >>> import torch
         >>> method.plan(Epoch(1, 4, torch.zeros(4), lambda: torch.zeros(4)))       # the easy half
@@ -45,8 +46,8 @@ class BabyStep(Ranked):
     def __init__(
         self,
         n: int,
-        buckets: int = 10,
-        interval: int = 1,
+        buckets: int,
+        interval: int,
         scores: Any = None,
         warmup: int | None = None,
         order: Order = "easy",
@@ -55,8 +56,17 @@ class BabyStep(Ranked):
         pace = partial(buckets_in_use, interval=interval, buckets=buckets)
         super().__init__(n, pace, scores, warmup, order, groups)
 
+    @classmethod
+    def for_run(  # type: ignore[override]
+        cls, n: int, epochs: int, buckets: int | None = None, interval: int | None = None, **options: Any
+    ) -> Self:
+        """Ten buckets, or fewer in a short run; the last is added half-way through."""
+        half = max(1, epochs // 2)
+        buckets = min(10, half) if buckets is None else checks.whole("buckets", buckets)
+        return cls(n, buckets, max(1, half // buckets) if interval is None else interval, **options)
 
-@register(
+
+register(
     "baby-step",
     BabyStep,
     "buckets of rising difficulty, one more every few epochs",
@@ -65,7 +75,3 @@ class BabyStep(Ranked):
     cost="One forward pass in the whole run without scores, none with; fewer steps while the set grows; 16 bytes a "
     "sample.",
 )
-def _baby_step(n: int, epochs: int, **options: Any) -> BabyStep:
-    half = max(1, epochs // 2)
-    buckets = options.get("buckets", min(10, half))
-    return BabyStep(n, **{"buckets": buckets, "interval": max(1, half // max(1, buckets)), **options})

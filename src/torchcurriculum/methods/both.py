@@ -7,17 +7,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step
+from ..core import Batch, Epoch, Method, checks
+from ._base.wrapper import Wrapper
 
 __all__ = ["Both"]
 
 
-class Both(Method):
+class Both(Wrapper):
     """The rows and the looks of ``planner``, the weights and the loss of ``weigher``: SuperLoss under baby steps.
 
-    The planner's own weights are not used, so a method whose weights belong to its plan (InfoBatch) is no planner. The
-    weigher learns of every epoch, and may change how the batch looks after the planner has; it must leave the choice of
-    rows to the planner.
+    The planner's own weights are not used, so a method whose weights belong to its plan (InfoBatch) cannot be the
+    planner. The weigher learns of every epoch, and may change how the batch looks after the planner has; it must leave
+    the choice of rows to the planner.
 
     Args:
         planner: A method that chooses rows or changes how they look.
@@ -25,30 +26,18 @@ class Both(Method):
 
     Example:
         >>> from torchcurriculum import APW, methods
-        >>> apw_under_blur = Both(methods.CBS(), APW(100, q=20))
+        >>> apw_under_blur = Both(methods.CBS(interval=0.5), APW(100, q=20))
     """
 
+    planner: Method
+    weigher: Method
+
     def __init__(self, planner: Method, weigher: Method) -> None:
-        super().__init__()
-        for method in (planner, weigher):
-            if not isinstance(method, Method):
-                raise TypeError(f"Both needs two methods, got {type(method).__name__}")
-        sizes = {method.n for method in (planner, weigher) if hasattr(method, "n")}
-        if len(sizes) > 1:
-            raise ValueError(f"the two methods were made for different numbers of rows: {planner.n} and {weigher.n}")
-        if sizes:
-            self.n = sizes.pop()
-        self.planner, self.weigher = planner, weigher
+        super().__init__(planner=planner, weigher=weigher)
 
-    @property
-    def weighs_by_loss(self) -> bool:  # type: ignore[override]
-        """Whether the weigher looks at the losses of the batch."""
-        return self.weigher.weighs_by_loss
-
-    @property
-    def weights(self) -> Tensor:
-        """(N,) weights of the weigher; no such attribute if it has none."""
-        return self.weigher.weights  # type: ignore[return-value]
+    def inner(self, epoch: int) -> Method:
+        """The weigher."""
+        return self.weigher
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The planner's rows; the weigher begins the epoch, too."""
@@ -60,22 +49,10 @@ class Both(Method):
             )
         return rows
 
+    @checks.forwards
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The planner's view, then the weigher's."""
         return self.weigher.view(model, self.planner.view(model, batch))
-
-    def weigh(self, step: Step) -> Tensor:
-        """The weigher's weights."""
-        return self.weigher.weigh(step)
-
-    def loss(self, step: Step) -> Tensor:
-        """The weigher's loss."""
-        return self.weigher.loss(step)
-
-    def sync(self) -> None:
-        """Both methods'."""
-        self.planner.sync()
-        self.weigher.sync()
 
     def report(self) -> Mapping[str, Any]:
         """The scalars of both; the weigher's where they share a name."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step
+from ..core import Batch, Epoch, Method, Step, checks
 from ..functional.classes import affinity_levels, coarse_losses, confusion, similarity
-from ._targets import check_classes, with_losses
+from ._base.classes import check_classes
 from .registry import register
 
 __all__ = ["C2F"]
@@ -31,7 +31,7 @@ class C2F(Method):
 
     Args:
         warmup: Epochs on the labels before the student is asked as its own teacher; 0 with a ``teacher``.
-        interval: Epochs of a coarse level; ``build`` takes a tenth of the run.
+        interval: Epochs of a coarse level; ``for_run`` takes a tenth of the run.
         levels: At most so many coarse levels, the finest of the hierarchy; at 0 the method is plain training.
         teacher: A trained net for the same classes, called through the same forward function; by default the student
             after the warm-up. It is asked once, and is not part of the method's state.
@@ -41,49 +41,65 @@ class C2F(Method):
     """
 
     hierarchy: Tensor
+    clusters: Tensor
 
     def __init__(self, warmup: int, interval: int, levels: int = 3, teacher: nn.Module | None = None) -> None:
         super().__init__()
-        if interval < 1 or levels < 0:
-            raise ValueError(f"interval must be at least 1 and levels at least 0, got {interval!r} and {levels!r}")
-        if warmup < (0 if teacher is not None else 1):
-            raise ValueError(f"without a teacher the student needs a warmup of at least 1 epoch, got {warmup!r}")
-        self.warmup, self.interval, self.levels = warmup, interval, levels
+        self.warmup = checks.whole("warmup", warmup, 0 if teacher is not None else 1, "epochs (none with a teacher)")
+        self.interval, self.levels = checks.whole("interval", interval), checks.whole("levels", levels, 0)
         self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
         # (L, C) clusters, of a size known only once the teacher was asked; they travel as extra state.
         self.register_buffer("hierarchy", torch.zeros(0, 0, dtype=torch.int64), persistent=False)
-        self.level = -1  # row of the hierarchy in use, on the host; -1 for the labels themselves
+        self.register_buffer("clusters", torch.tensor(0))  # how many there are in this epoch; 0 for the labels
+
+    @classmethod
+    def for_run(
+        cls,
+        n: int,
+        epochs: int,
+        warmup: int | None = None,
+        interval: int | None = None,
+        teacher: nn.Module | None = None,
+        **options: Any,
+    ) -> Self:
+        """A tenth of the run for each level, and as much for the warm-up of a student that is its own teacher."""
+        tenth = max(1, epochs // 10)
+        warmup = (0 if teacher is not None else tenth) if warmup is None else warmup
+        return cls(warmup, tenth if interval is None else interval, teacher=teacher, **options)
 
     def plan(self, epoch: Epoch) -> None:
         """Asks the teacher once, and moves from level to level; every row is visited."""
         past = epoch.number - self.warmup - 1
         if past == 0 and self.levels:
             self.hierarchy = self._ask(epoch).to(epoch.last.device)
-        stage = past // self.interval
-        self.level = stage if 0 <= stage < len(self.hierarchy) else -1
+        clusters = self._clusters(epoch.number)
+        self.clusters.fill_(0 if clusters is None else int(clusters.max()) + 1)
 
     def loss(self, step: Step) -> Tensor:
         """The coarse loss in a coarse level, the plain one otherwise."""
-        if self.level < 0:
+        clusters = self._clusters(step.epoch)
+        if clusters is None:
             return super().loss(step)
         logits, labels = check_classes(step.logits, step.batch.y, "C2F")
-        clusters = self.hierarchy[self.level].to(logits.device)
-        step = with_losses(step, coarse_losses(logits, labels, clusters))
-        return step.reduce(self.weigh(step))
+        return super().loss(step.with_(losses=coarse_losses(logits, labels, clusters.to(logits.device))))
 
     def get_extra_state(self) -> Tensor:
-        """The level in use and the hierarchy with its shape."""
-        head = torch.tensor([self.level, *self.hierarchy.shape])
-        return torch.cat([head, self.hierarchy.cpu().flatten()])
+        """The hierarchy and its shape."""
+        return torch.cat([torch.tensor(self.hierarchy.shape), self.hierarchy.cpu().flatten()])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Takes back what ``get_extra_state`` gave."""
-        self.level, rows, columns = state[:3].tolist()
-        self.hierarchy = state[3:].view(rows, columns).to(self.hierarchy.device)
+        rows, columns = state[:2].tolist()
+        self.hierarchy = state[2:].view(rows, columns).to(self.hierarchy.device)
 
     def report(self) -> Mapping[str, Any]:
         """Labels that the net is asked to tell apart, where they are fewer than the classes."""
-        return {"clusters": int(self.hierarchy[self.level].max()) + 1} if self.level >= 0 else {}
+        return {"clusters": int(self.clusters)} if self.clusters else {}
+
+    def _clusters(self, epoch: int) -> Tensor | None:
+        """(C,) the cluster of each class in this epoch; None for the labels themselves."""
+        level = (epoch - self.warmup - 1) // self.interval
+        return self.hierarchy[level] if 0 <= level < len(self.hierarchy) else None
 
     def _ask(self, epoch: Epoch) -> Tensor:
         def answers(model: nn.Module, batch: Batch) -> Tensor:
@@ -99,13 +115,10 @@ class C2F(Method):
         return levels[-self.levels :]
 
 
-@register(
+register(
     "c2f",
     C2F,
     "clusters of confused classes first, then the classes",
     when="Classification with many classes that have a hierarchy; with two classes it is plain training.",
     cost="One forward pass over the set after the warm-up; without a teacher of your own the student is the teacher.",
 )
-def _c2f(n: int, epochs: int, **options: Any) -> C2F:
-    warmup = 0 if options.get("teacher") is not None else max(1, epochs // 10)
-    return C2F(**{"warmup": warmup, "interval": max(1, epochs // 10), **options})

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method
+from ..core import Batch, Epoch, Method, checks
 from ..functional.masking import SCHEDULES, Schedule, mask_patches, masking_ratio
 from .registry import register
 
@@ -32,8 +32,7 @@ class CBM(Method):
 
     Example:
         >>> method = CBM(epochs=5, schedule="linear")
-        >>> method.number = 5
-        >>> batch = Batch(torch.ones(2, 3, 8, 8), torch.zeros(2), torch.arange(2))
+        >>> batch = Batch(torch.ones(2, 3, 8, 8), torch.zeros(2), torch.arange(2), epoch=5)
         >>> method.view(nn.Identity(), batch).x.mean()                       # 6 of 16 patches are masked
         tensor(0.6250)
 
@@ -41,34 +40,28 @@ class CBM(Method):
         Jarca, Croitoru and Ionescu, CBM: Curriculum by Masking, ECAI 2024.
     """
 
-    views = True
+    masked: Tensor
 
     def __init__(
         self, epochs: int, ratio: float = 0.4, grid: int = 4, schedule: Schedule = "linear-repeat", cycle: int = 5
     ) -> None:
         super().__init__()
-        if not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
-        if not 0 <= ratio <= 1:
-            raise ValueError(f"ratio must be a share of the patches in [0, 1], got {ratio!r}")
-        if not isinstance(grid, int) or grid < 2:
-            raise ValueError(f"grid must be the number of patches along a side, at least 2, got {grid!r}")
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}")
-        if not isinstance(cycle, int) or cycle < 2:
-            raise ValueError(f"cycle must be a number of epochs, at least 2, got {cycle!r}")
-        self.epochs, self.ratio, self.grid, self.cycle = epochs, ratio, grid, cycle
-        self.schedule: Schedule = schedule
-        self.number = 1
+        self.epochs = checks.whole("epochs", epochs, what="the number of epochs of the run")
+        checks.real("ratio", ratio, "[0, 1]", "a share of the patches")
+        self.grid = checks.whole("grid", grid, 2, "the number of patches along a side")
+        checks.one_of("schedule", schedule, SCHEDULES)
+        self.cycle = checks.whole("cycle", cycle, 2, "a number of epochs")
+        self.ratio, self.schedule = ratio, schedule
+        self.register_buffer("masked", torch.zeros((), dtype=torch.float64))
 
     def plan(self, epoch: Epoch) -> None:
-        """Notes the epoch; every row is visited."""
-        self.number = epoch.number
+        """Notes the share of masked patches for the report; every row is visited."""
+        self.masked.fill_(self._ratio(epoch.number))
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """The batch with this epoch's share of patches masked."""
-        ratio, x = self._ratio(), batch.x
-        if ratio == 0:
+        """The batch with salient patches masked."""
+        x, ratio = batch.x, self._ratio(batch.epoch)
+        if ratio == 0 or not len(batch.index):
             return batch
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
             kind = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
@@ -77,28 +70,18 @@ class CBM(Method):
             raise ValueError(f"images of {x.shape[-2]}x{x.shape[-1]} have no {self.grid} patches along a side")
         return batch.with_(x=mask_patches(x, ratio, self.grid, batch.generator("cbm", x.device)))
 
-    def get_extra_state(self) -> Tensor:
-        """The number of the epoch."""
-        return torch.tensor(self.number)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
-        self.number = int(state)
-
     def report(self) -> Mapping[str, Any]:
         """The share of masked patches."""
-        return {"masked": self._ratio()}
+        return {"masked": self.masked}
 
-    def _ratio(self) -> float:
-        return masking_ratio(self.number, self.epochs, self.ratio, self.schedule, self.cycle)
+    def _ratio(self, epoch: int) -> float:
+        return masking_ratio(epoch, self.epochs, self.ratio, self.schedule, self.cycle)
 
 
-@register(
+register(
     "cbm",
     CBM,
     "salient patches of the images are masked, more and more of them",
     when="Images, and a network that leans on a few telling patches; a regulariser as much as a curriculum.",
     cost="No extra pass; the gradient of each image.",
 )
-def _cbm(n: int, epochs: int, **options: Any) -> CBM:
-    return CBM(**{"epochs": epochs, **options})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ..core import Batch, Epoch, Method, unwrapped
+from ..core import Batch, Epoch, Method, checks, distributed
 from ..functional.smoothing import annealed_sigma, gaussian, smooth
 from .registry import register
 
@@ -36,14 +36,14 @@ class CBS(Method):
     after 17 of 40 reductions. ``release()`` takes them off at any time, and so does the end of the method's life.
 
     Args:
+        interval: Epochs s between reductions; the paper's 5 of 200 epochs. ``for_run`` takes ``epochs / 40``, so that
+            a run of any length goes through the same reductions.
         sigma: sigma_0 >= 0, in pixels of each feature map; the paper's 1. Zero is plain training.
         decay: Factor d in (0, 1] of each reduction; the paper's 0.9.
-        interval: Epochs s between reductions; the paper's 5 of 200 epochs. ``build`` takes ``epochs / 40``, so that
-            a run of any length goes through the same reductions.
         kernel_size: Taps K of the Gaussian on each axis, odd; the paper's 3. Maps keep their size for every K.
 
     Example:
-        >>> method, net = CBS(), nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(nn.Conv2d(2, 2, 3)))
+        >>> method, net = CBS(interval=5), nn.Sequential(nn.Conv2d(1, 2, 3), nn.Sequential(nn.Conv2d(2, 2, 3)))
         >>> method.attach(net)
         2
 
@@ -55,26 +55,26 @@ class CBS(Method):
     _net: weakref.ref[nn.Module] | None
     _handles: list[RemovableHandle]
 
-    views = True
-
-    def __init__(self, sigma: float = 1.0, decay: float = 0.9, interval: float = 5.0, kernel_size: int = 3) -> None:
+    def __init__(self, interval: float, sigma: float = 1.0, decay: float = 0.9, kernel_size: int = 3) -> None:
         super().__init__()
-        if not 0 <= sigma < math.inf:
-            raise ValueError(f"sigma must be at least 0 and finite, got {sigma!r}")
-        if not 0 < decay <= 1:
-            raise ValueError(f"decay must lie in (0, 1], got {decay!r}; the paper takes 0.9")
-        if not interval > 0:
-            raise ValueError(f"interval must be a positive number of epochs, got {interval!r}")
-        if not isinstance(kernel_size, int) or kernel_size < 1 or kernel_size % 2 == 0:
+        checks.real("sigma", sigma, "[0, inf)")
+        checks.real("decay", decay, "(0, 1]", "the paper takes 0.9")
+        checks.real("interval", interval, "(0, inf]", "a number of epochs")
+        if checks.whole("kernel_size", kernel_size) % 2 == 0:
             raise ValueError(f"kernel_size must be odd, so that the maps keep their size, got {kernel_size!r}")
         self.start, self.decay, self.interval, self.kernel_size = sigma, decay, interval, kernel_size
         self.sigma = sigma  # on the host: a step must not wait for the device to know whether there is a blur
         self.blurred = 0
         self.register_buffer("kernel", gaussian(kernel_size, sigma), persistent=False)
-        self._hang_up_nothing()
+        self._without_hooks()
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, interval: float | None = None, **options: Any) -> Self:
+        """The paper's 40 reductions over the run."""
+        return cls(epochs / PAPER_REDUCTIONS if interval is None else interval, **options)
 
     @property
-    def active(self) -> bool:
+    def blurs(self) -> bool:
         """Whether the blur changes anything that float32 can see."""
         if not self.sigma > 0 or self.kernel_size == 1:
             return False
@@ -98,8 +98,8 @@ class CBS(Method):
         Returns:
             How many convolutions are blurred.
         """
-        net = unwrapped(model)
-        if not self.active:
+        net = distributed.unwrapped(model)
+        if not self.blurs:
             self.release()
         elif self._net is None or self._net() is not net:
             self.release()
@@ -118,7 +118,7 @@ class CBS(Method):
     def release(self) -> None:
         """Takes the blur off the network, which is then the plain one."""
         self._take_off()
-        self._hang_up_nothing()
+        self._without_hooks()
 
     def get_extra_state(self) -> Tensor:
         """This epoch's sigma and how many convolutions it blurs."""
@@ -137,7 +137,7 @@ class CBS(Method):
         self.sigma = sigma
         self.kernel.copy_(gaussian(self.kernel_size, sigma))
 
-    def _hang_up_nothing(self) -> None:
+    def _without_hooks(self) -> None:
         self._net, self._handles = None, []
         self._take_off = weakref.finalize(self, _remove, self._handles)
         self._take_off.atexit = False
@@ -148,7 +148,7 @@ class CBS(Method):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._hang_up_nothing()
+        self._without_hooks()
 
 
 class _Blur:
@@ -162,7 +162,7 @@ class _Blur:
 
     def __call__(self, module: nn.Module, _: Any, output: Tensor) -> Tensor | None:
         method = self.method()
-        if method is None or not method.active:
+        if method is None or not method.blurs:
             return None
         if method.kernel.device != output.device:
             method.to(output.device)
@@ -180,12 +180,10 @@ def _remove(handles: list[RemovableHandle]) -> None:
         handle.remove()
 
 
-@register(
+register(
     "cbs",
     CBS,
     "the output of every convolution is blurred, less and less",
     when="Convolutional networks whose early training fits noise in fine detail; other networks are refused.",
     cost="A depthwise convolution behind each convolution in the first 17 of 40 parts of the run; no extra pass.",
 )
-def _cbs(n: int, epochs: int, **options: Any) -> CBS:
-    return CBS(**{"interval": epochs / PAPER_REDUCTIONS, **options})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import Method, Step, ranks, total
+from ..core import Method, Step, checks
 from ..functional.optim import momentum_step
 from ..functional.temperature import scaled_losses, temperature, temperature_gradient
 from .registry import register
@@ -59,7 +58,6 @@ class DCL(Method):
     sample_velocity: Tensor
     class_log: Tensor
     class_velocity: Tensor
-    touched: Tensor
 
     def __init__(
         self,
@@ -75,25 +73,25 @@ class DCL(Method):
         momentum: float = 0.9,
     ) -> None:
         super().__init__()
-        _refuse_bad_knobs(n, classes, samples, momentum)
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.classes = classes = None if classes is None else checks.whole("classes", classes, 2)
+        if not samples and classes is None:
+            raise ValueError("samples=False and classes=None leave no temperature to learn; give classes=C")
+        checks.real("momentum", momentum, "[0, 1)")
         for name, value in {"init": init, "init_class": init_class}.items():
-            if not 1 / LARGEST <= value <= LARGEST:
-                words = f"{name} is a temperature and must be positive and finite"
-                raise ValueError(f"{words} ({1 / LARGEST:g} to {LARGEST:g}), got {value!r}")
+            checks.real(name, value, f"[{1 / LARGEST:g}, {LARGEST:g}]", "a temperature")
         rates = {"lr": lr, "lr_class": lr_class, "weight_decay": weight_decay, "weight_decay_class": weight_decay_class}
         for name, value in rates.items():
-            if not 0 <= value <= LARGEST:
-                raise ValueError(f"{name} must be at least 0 and at most {LARGEST:g}, got {value!r}")
-        self.n, self.classes, self.samples, self.momentum = n, classes, samples, momentum
+            checks.real(name, value, f"[0, {LARGEST:g}]")
+        self.samples, self.momentum = samples, momentum
         self.lr, self.lr_class = lr, lr_class
         self.weight_decay, self.weight_decay_class = weight_decay, weight_decay_class
         self.bounds = [math.log(min(1 / BOUND, init, init_class)), math.log(max(BOUND, init, init_class))]
         rows = n if samples else 0
-        self.register_buffer("sample_log", torch.full((rows,), math.log(init), dtype=torch.float64))
-        self.register_buffer("sample_velocity", torch.zeros(rows, dtype=torch.float64))
+        self.add_rows("sample_log", torch.full((rows,), math.log(init), dtype=torch.float64))
+        self.add_rows("sample_velocity", torch.zeros(rows, dtype=torch.float64))
         self.register_buffer("class_log", torch.full((classes or 0,), math.log(init_class), dtype=torch.float64))
         self.register_buffer("class_velocity", torch.zeros(classes or 0, dtype=torch.float64))
-        self.register_buffer("touched", torch.zeros(rows, dtype=torch.bool), persistent=False)
 
     def loss(self, step: Step) -> Tensor:
         """The average loss at the scaled logits; the temperatures of the batch then take their step."""
@@ -114,18 +112,8 @@ class DCL(Method):
         if sample is not None:
             self._step_samples(step.index, gradient * sample.exp())
         if label is not None:
-            self._step_classes(y, gradient * label.exp())
-        return replace(step, losses=value).reduce(weights)
-
-    def sync(self) -> None:
-        """Gives every rank the rows whose temperatures the others moved."""
-        if ranks() == 1 or not self.samples:
-            return
-        written = total(self.touched.to(torch.uint8)) > 0
-        state = torch.stack([self.sample_log, self.sample_velocity])
-        merged = total(torch.where(self.touched, state, 0.0))
-        self.sample_log, self.sample_velocity = torch.where(written, merged, state).unbind()
-        self.touched.zero_()
+            self._step_classes(y, gradient * label.exp(), step)
+        return step.with_(losses=value).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
         """The mean temperature of samples and of classes."""
@@ -138,11 +126,10 @@ class DCL(Method):
         change, velocity = momentum_step(gradient, self.sample_velocity[index], self.lr, self.momentum)
         self.sample_log[index] = (log + change).clamp(*self.bounds)
         self.sample_velocity[index] = velocity
-        self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
 
-    def _step_classes(self, y: Tensor, gradient: Tensor) -> None:
+    def _step_classes(self, y: Tensor, gradient: Tensor, step: Step) -> None:
         here = torch.stack([gradient, torch.ones_like(gradient)])
-        summed, count = total(here.new_zeros(2, len(self.class_log)).index_add_(1, y, here))
+        summed, count = step.total(here.new_zeros(2, len(self.class_log)).index_add_(1, y, here))
         gradient = summed + self.weight_decay_class * self.class_log
         change, velocity = momentum_step(gradient, self.class_velocity, self.lr_class, self.momentum)
         # Only classes of this batch move, decay and keep momentum, like the rows.
@@ -165,23 +152,10 @@ class DCL(Method):
         return logits, y
 
 
-def _refuse_bad_knobs(n: int, classes: int | None, samples: bool, momentum: float) -> None:
-    if not isinstance(n, int) or n < 1:
-        raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-    if classes is not None and classes < 2:
-        raise ValueError(f"classes must be at least 2, or None for no class temperatures, got {classes!r}")
-    if not samples and classes is None:
-        raise ValueError("samples=False and classes=None leave no temperature to learn; give classes=C")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}")
-
-
-@register(
+register(
     "dcl",
     DCL,
     "a temperature for each sample and class, learnt with the model",
     when="Classification with some wrong labels and many epochs: a temperature moves only when its row is visited.",
     cost="No extra pass; the loss function a second time on the logits; 17 bytes a sample.",
 )
-def _dcl(n: int, epochs: int, **options: Any) -> DCL:
-    return DCL(n, **options)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Epoch, Method, Step, normalise
+from ..core import Epoch, Method, Step, checks
 from ..functional.meta import score_gradient
-from .meta_set import MetaSet
+from ._base.meta_set import MetaSet
+from ._base.side_net import Perceptron, SideNet
 from .registry import register
-from .side_net import Perceptron, SideNet
 
 __all__ = ["DDS"]
 
@@ -35,10 +34,10 @@ class DDS(Method):
             ``MetaSet``). None holds out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch.
-        lr: eta of the virtual step, best the learning rate of the model; 0 takes the meta gradient at theta and saves a
-            backward pass.
+        virtual_lr: eta of the virtual step, best the learning rate of the model; 0 takes the meta gradient at theta
+            and saves a backward pass.
         net: The scorer: ``forward(net, x) -> (B,)`` or ``(B, 1)``; None makes the perceptron.
-        net_lr: Learning rate of the scorer (Adam); 0 is vanilla with the perceptron.
+        lr: Learning rate of the scorer (Adam); 0 is vanilla with the perceptron.
 
     Reference:
         Wang et al., Optimizing Data Usage via Differentiable Rewards, ICML 2020.
@@ -52,16 +51,15 @@ class DDS(Method):
         meta: Any = None,
         meta_fraction: float = 0.1,
         meta_batch: int = 100,
-        lr: float = 0.01,
+        virtual_lr: float = 0.01,
         net: nn.Module | None = None,
-        net_lr: float = 1e-3,
+        lr: float = 1e-3,
     ) -> None:
         super().__init__()
-        if not 0 <= lr < math.inf:
-            raise ValueError(f"lr is the size of the virtual step and must be at least 0 and finite, got {lr!r}")
-        self.n, self.lr = n, lr
+        checks.real("virtual_lr", virtual_lr, "[0, inf)")
+        self.n, self.virtual_lr = checks.whole("n", n, what="the number of training rows"), virtual_lr
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
-        self.scorer = SideNet(Perceptron(bias=False) if net is None else net, net_lr)
+        self.scorer = SideNet(Perceptron(bias=False) if net is None else net, lr)
         self.register_buffer("reward", torch.tensor(0.0, dtype=torch.float64))
 
     def plan(self, epoch: Epoch) -> Tensor | None:
@@ -71,8 +69,8 @@ class DDS(Method):
     def weigh(self, step: Step) -> Tensor:
         """The softmax of the scores over the batch; the scorer then takes its step."""
         scores = self.scorer.scores(step)
-        weights, _ = normalise(scores.detach())
-        rewards = self.meta_set.agreement(step, self.lr * weights if self.lr else None)
+        weights = step.normalise(scores.detach())
+        rewards = self.meta_set.agreement(step, self.virtual_lr * weights if self.virtual_lr else None)
         climb = score_gradient(rewards, weights, step.total) * step.uniform()
         self.scorer.descend(-(climb * scores).sum())
         self.reward.copy_(step.total((weights * rewards).sum()))
@@ -83,7 +81,7 @@ class DDS(Method):
         return {"reward": self.reward}
 
 
-@register(
+register(
     "dds",
     DDS,
     "a scorer learns to prefer samples whose gradients agree with a meta set's",
@@ -92,5 +90,3 @@ class DDS(Method):
     "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
     "on. No memory for each sample.",
 )
-def _dds(n: int, epochs: int, **options: Any) -> DDS:
-    return DDS(n, **options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, Step, ranks, total
+from ..core import Epoch, Method, Step, checks
 from ..functional.dihcl import hardness_probabilities, update_hardness
 from ..functional.pacing import subset_size
 from ..functional.sampling import draw
@@ -31,13 +31,12 @@ class DIHCL(Method):
 
     Args:
         n: Rows of the training set.
+        decay: Factor of the share for each epoch. ``for_run`` reaches ``bottom`` half-way through the epochs after the
+            warm-up.
+        warmup: Epochs on everything, shuffled; two at least give every row a change. ``for_run`` takes a tenth.
         hardness: ``"loss"``, ``"change"`` or ``"flip"`` (classification only).
         gamma: Weight of the new value in the average.
-        decay: Factor of the share for each epoch. By its name in ``build``, ``bottom`` is reached half-way through
-            the epochs after the warm-up.
         bottom: The smallest share; 1 is plain training.
-        warmup: Epochs on everything, shuffled; two at least give every row a change. By its name in ``build``, a
-            tenth of the run.
         learning_rate: The learning rate as a function of the epoch number (from 1). The paper divides a by it because
             its schedule is cyclic; None does not divide.
 
@@ -46,7 +45,7 @@ class DIHCL(Method):
         weights: (N,) float64 probabilities that sum to one.
 
     Example:
-        >>> method = DIHCL(3)
+        >>> method = DIHCL(3, decay=0.85, warmup=10)
         >>> method.observe(torch.tensor([1.0, 3.0]), torch.tensor([0, 2]))
         >>> method.observe(torch.tensor([2.0]), torch.tensor([0]))              # 0.9 * 2 + 0.1 * 1
         >>> method.dih
@@ -60,30 +59,47 @@ class DIHCL(Method):
     previous: Tensor
     rate: Tensor
     share: Tensor
-    touched: Tensor
 
     def __init__(
         self,
         n: int,
+        decay: float,
+        warmup: int,
         hardness: Hardness = "loss",
         gamma: float = 0.9,
-        decay: float = 0.85,
         bottom: float = 0.2,
-        warmup: int = 10,
         learning_rate: Callable[[int], float] | None = None,
     ) -> None:
         super().__init__()
-        _refuse_bad_knobs(n, hardness, gamma, decay, bottom, warmup)
-        self.n, self.hardness, self.gamma, self.learning_rate = n, hardness, gamma, learning_rate
-        self.decay, self.bottom, self.warmup = decay, bottom, warmup
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        checks.one_of("hardness", hardness, get_args(Hardness))
+        for name, value in {"gamma": gamma, "decay": decay, "bottom": bottom}.items():
+            checks.real(name, value, "(0, 1]")
+        self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
+        self.hardness, self.gamma, self.learning_rate = hardness, gamma, learning_rate
+        self.decay, self.bottom = decay, bottom
         unknown = torch.full((n,), math.inf, dtype=torch.float64)
-        self.register_buffer("dih", unknown)
-        # The last loss, or whether the last prediction was right; the loss itself needs no memory.
-        self.register_buffer("previous", unknown.clone() if hardness != "loss" else unknown[:0].clone())
+        self.add_rows("dih", unknown)
+        if hardness != "loss":  # the last loss, or whether the last prediction was right
+            self.add_rows("previous", unknown.clone())
         self.register_buffer("rate", torch.ones((), dtype=torch.float64))
         self.register_buffer("share", torch.ones((), dtype=torch.float64))
-        # Which rows this rank wrote since the ranks last agreed.
-        self.register_buffer("touched", torch.zeros(n, dtype=torch.bool), persistent=False)
+
+    @classmethod
+    def for_run(
+        cls,
+        n: int,
+        epochs: int,
+        decay: float | None = None,
+        warmup: int | None = None,
+        bottom: float = 0.2,
+        **options: Any,
+    ) -> Self:
+        """A tenth of the run on everything; the smallest share half-way through what is left."""
+        checks.real("bottom", bottom, "(0, 1]")
+        warmup = max(2, epochs // 10) if warmup is None else checks.whole("warmup", warmup, 0)
+        half = max(1, (epochs - warmup) // 2)
+        return cls(n, bottom ** (1 / half) if decay is None else decay, warmup, bottom=bottom, **options)
 
     @property
     def weights(self) -> Tensor:
@@ -119,17 +135,6 @@ class DIHCL(Method):
             self.previous[index] = instant
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
         self.dih[index] = update_hardness(self.dih[index], instant / self.rate, self.gamma)
-        self.touched.index_fill_(0, index, True)  # assigning a number would make the host wait
-
-    def sync(self) -> None:
-        """Gives every rank the rows that the others wrote."""
-        if ranks() == 1:
-            return
-        written = total(self.touched.to(torch.uint8)) > 0
-        for state in (self.dih, self.previous):
-            if len(state):
-                state.copy_(torch.where(written, total(torch.where(self.touched, state, 0.0)), state))
-        self.touched.zero_()
 
     def report(self) -> Mapping[str, Any]:
         """The share in use."""
@@ -151,26 +156,10 @@ def _kind(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def _refuse_bad_knobs(n: int, hardness: str, gamma: float, decay: float, bottom: float, warmup: int) -> None:
-    if not isinstance(n, int) or n < 1:
-        raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-    if hardness not in get_args(Hardness):
-        raise ValueError(f"hardness must be 'loss', 'change' or 'flip', got {hardness!r}")
-    for name, value in {"gamma": gamma, "decay": decay, "bottom": bottom}.items():
-        if not 0 < value <= 1:
-            raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
-    if not isinstance(warmup, int) or warmup < 0:
-        raise ValueError(f"warmup must be a number of epochs, 0 or more, got {warmup!r}")
-
-
-@register(
+register(
     "dihcl",
     DIHCL,
     "fewer and fewer rows, drawn by how hard they have been over the run",
     when="Labels are clean and epochs are dear: it drops what is learned. Not where labels are wrong: they stay hard.",
     cost="No pass; fewer steps after the warm-up; 9 bytes a sample, 17 for 'change' and 'flip'.",
 )
-def _dihcl(n: int, epochs: int, **options: Any) -> DIHCL:
-    warmup, bottom = options.get("warmup", max(2, epochs // 10)), options.get("bottom", 0.2)
-    half = max(1, (epochs - warmup) // 2)
-    return DIHCL(n, **{"warmup": warmup, "decay": bottom ** (1 / half) if 0 < bottom <= 1 else 1.0, **options})

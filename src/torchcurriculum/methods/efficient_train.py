@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, evaluating, unwrapped
+from ..core import Batch, Epoch, Method, checks, distributed
 from ..functional.frequency import augment as standard_augment
 from ..functional.frequency import bandwidth, growing_magnitude, low_frequency_crop, low_pass
 from .registry import register
@@ -50,7 +50,7 @@ class EfficientTrain(Method):
         Wang et al., EfficientTrain: Exploring Generalized Curriculum Learning for Training Visual Backbones, ICCV 2023.
     """
 
-    views = True
+    shown: Tensor
 
     def __init__(
         self,
@@ -61,27 +61,25 @@ class EfficientTrain(Method):
         keep_size: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
+        self.epochs = checks.whole("epochs", epochs, what="the number of epochs of the run")
+        checks.real("magnitude", magnitude, "[0, 1]")
         pairs = [stage for stage in stages if isinstance(stage, tuple | list) and len(stage) == 2]
         growing = all(list(c) == sorted(c) and 0 < c[0] <= c[-1] <= 1 for c in zip(*pairs, strict=True))
         if len(pairs) != len(stages) or not growing:
             raise ValueError(f"stages must be growing (share of the run, share of the side) in (0, 1], got {stages!r}")
-        if not 0 <= magnitude <= 1:
-            raise ValueError(f"magnitude must lie in [0, 1], got {magnitude!r}")
-        self.epochs, self.stages, self.magnitude = epochs, tuple(stages), magnitude
+        self.stages, self.magnitude = tuple(stages), magnitude
         self.augment, self.keep_size = augment, keep_size
-        self.number = 1
+        self.register_buffer("shown", torch.zeros(2, dtype=torch.float64))
         self._accepted: set[tuple[int, int]] = set()  # sizes the network is known to take; looked up anew in a new run
 
     def plan(self, epoch: Epoch) -> None:
-        """Notes the epoch; every row is visited."""
-        self.number = epoch.number
+        """Notes the bandwidth and the magnitude for the report; every row is visited."""
+        self.shown.copy_(torch.tensor([self._share(epoch.number), self._magnitude(epoch.number)], dtype=torch.float64))
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The batch augmented and cropped to this epoch's bandwidth."""
-        share, magnitude = self._share(), self._magnitude()
-        if share == 1 and magnitude == 0:
+        share, magnitude = self._share(batch.epoch), self._magnitude(batch.epoch)
+        if (share == 1 and magnitude == 0) or not len(batch.index):
             return batch
         x = _images(batch.x)
         if magnitude > 0:
@@ -94,32 +92,24 @@ class EfficientTrain(Method):
         self._try(model, small, tuple(x.shape[-2:]))
         return small
 
-    def get_extra_state(self) -> Tensor:
-        """The number of the epoch."""
-        return torch.tensor(self.number)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
-        self.number = int(state)
-
     def report(self) -> Mapping[str, Any]:
         """The bandwidth as a share of the side, and the magnitude of the augmentation."""
-        return {"bandwidth": self._share(), "magnitude": self._magnitude()}
+        return {"bandwidth": self.shown[0], "magnitude": self.shown[1]}
 
-    def _share(self) -> float:
-        return bandwidth(self.number, self.epochs, self.stages)
+    def _share(self, epoch: int) -> float:
+        return bandwidth(epoch, self.epochs, self.stages)
 
-    def _magnitude(self) -> float:
-        return growing_magnitude(self.number, self.epochs, self.magnitude)
+    def _magnitude(self, epoch: int) -> float:
+        return growing_magnitude(epoch, self.epochs, self.magnitude)
 
     def _try(self, model: nn.Module, batch: Batch, full: tuple[int, ...]) -> None:
         """Two images of a new size go through the network, so that one that cannot take them says so in our words."""
         size = (batch.x.shape[-2], batch.x.shape[-1])
         if size in self._accepted or size == full or batch.task is None:
             return
-        net = unwrapped(model)
+        net = distributed.unwrapped(model)
         try:
-            with torch.no_grad(), evaluating(net):
+            with torch.no_grad(), distributed.evaluating(net):
                 batch.task.forward(net, batch.x[:2])
         except (RuntimeError, AssertionError, ValueError) as error:
             raise ValueError(
@@ -137,12 +127,10 @@ def _images(x: Any) -> Tensor:
     return x
 
 
-@register(
+register(
     "efficient-train",
     EfficientTrain,
     "images by their low frequencies and hardly augmented first, everything later",
     when="Image networks that take any size: the same data in less time. With keep_size=True any network, no saving.",
     cost="Less than nothing: 65 % of the pixels over a run; two Fourier transforms of each image.",
 )
-def _efficient_train(n: int, epochs: int, **options: Any) -> EfficientTrain:
-    return EfficientTrain(**{"epochs": epochs, **options})

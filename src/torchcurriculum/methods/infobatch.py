@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, Step
+from ..core import Epoch, Method, Step, checks
 from ..functional.infobatch import soft_prune
 from .registry import register
 
@@ -45,20 +45,15 @@ class InfoBatch(Method):
         Qin et al., InfoBatch: Lossless Training Speed Up by Unbiased Dynamic Data Pruning, ICLR 2024.
     """
 
-    weighs_by_loss = False
     scaled: Tensor
 
     def __init__(self, n: int, epochs: int, ratio: float = 0.5, delta: float = 0.875) -> None:
         super().__init__()
-        if not isinstance(n, int) or n < 1:
-            raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-        if not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"epochs must be the number of epochs of the run, at least 1, got {epochs!r}")
-        if not 0 <= ratio < 1:
-            raise ValueError(f"ratio must be a probability below 1, got {ratio!r}; the paper takes 0.5")
-        if not 0 <= delta <= 1:
-            raise ValueError(f"delta must be a share of the run in [0, 1], got {delta!r}; the paper takes 0.875")
-        self.n, self.epochs, self.ratio, self.delta = n, epochs, ratio, delta
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.epochs = checks.whole("epochs", epochs, what="the number of epochs of the run")
+        checks.real("ratio", ratio, "[0, 1)", "the paper takes 0.5")
+        checks.real("delta", delta, "[0, 1]", "the paper takes 0.875")
+        self.ratio, self.delta = ratio, delta
         self.register_buffer("scaled", torch.zeros(n, dtype=torch.bool))
 
     def plan(self, epoch: Epoch) -> Tensor | None:
@@ -84,23 +79,17 @@ class InfoBatch(Method):
 
     def weigh(self, step: Step) -> Tensor:
         """The factors over the size of the global batch."""
-        return self.factor(step.index).to(step.losses.device) * step.uniform()
-
-    def graph_key(self) -> Hashable:
-        """Every step is the same; the factors come from a buffer."""
-        return "infobatch"
+        return self.factor(step.index).to(step.index.device) * step.uniform()
 
     def report(self) -> Mapping[str, Any]:
         """How many rows count for pruned ones, too."""
         return {"rescaled": int(self.scaled.sum())}
 
 
-@register(
+register(
     "infobatch",
     InfoBatch,
     "rows of low loss are left out at random, and those kept count for them",
     when="Large clean sets and long runs: fewer steps for the same accuracy. It is no help against wrong labels.",
     cost="Less than nothing: each epoch leaves out about half of the low-loss rows; no extra pass; 1 byte a sample.",
 )
-def _infobatch(n: int, epochs: int, **options: Any) -> InfoBatch:
-    return InfoBatch(**{"n": n, "epochs": epochs, **options})

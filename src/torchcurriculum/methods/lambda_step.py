@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..functional.pacing import Shape, pace
-from .ranked import Order, Ranked
+from ._base.ranked import Order, Ranked
 from .registry import register
 
 __all__ = ["LambdaStep"]
@@ -20,7 +20,7 @@ class LambdaStep(Ranked):
 
     Args:
         n: Rows of the training set.
-        grow: T, epochs from lambda_0 to 1. By its name in ``build``, half of the run.
+        grow: T, epochs from lambda_0 to 1. ``for_run`` takes half of the run.
         start: lambda_0; 0.1 because one epoch must hold a few batches. 1 is plain training.
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
@@ -28,7 +28,7 @@ class LambdaStep(Ranked):
         warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without.
         order: ``"easy"``; ``"hard"`` is the anti-curriculum and ``"random"`` the control arm.
         groups: (N,) int64 groups that keep their shares in every subset, as the paper keeps classes balanced; None
-            lets them not.
+            does not balance.
 
     Example:
         >>> method = LambdaStep(4, grow=2, start=0.5, scores=[0.3, 0.1, 0.4, 0.2])
@@ -57,36 +57,34 @@ class LambdaStep(Ranked):
         super().__init__(n, rule, scores, warmup, order, groups)
 
 
-def _register(name: str, order: Order, summary: str, when: str, passes: str) -> None:
-    @register(
-        name,
+for _name, _order, _summary, _when, _passes in (
+    (
+        "lambda-step",
+        "easy",
+        "the easiest share of the rows, growing by a pacing function",
+        "You know what is difficult, or trust the losses after a short warm-up, and want a smooth schedule.",
+        "One forward pass in the whole run without scores, none with",
+    ),
+    (
+        "anti",
+        "hard",
+        "hard rows first: the difficulty order reversed",
+        "To test whether an order helps or any order does. Not where labels are wrong: they come first.",
+        "One forward pass in the whole run without scores, none with",
+    ),
+    (
+        "random",
+        "random",
+        "a growing random subset: the control arm of every paced curriculum",
+        "Always beside a paced curriculum: it has the same steps and no difficulty.",
+        "No pass",
+    ),
+):
+    register(
+        _name,
         LambdaStep,
-        summary,
-        when=when,
-        cost=f"{passes}; fewer steps while the set grows; 16 bytes a sample.",
+        _summary,
+        when=_when,
+        cost=f"{_passes}; fewer steps while the set grows; 16 bytes a sample.",
+        order=_order,
     )
-    def _lambda_step(n: int, epochs: int, **options: Any) -> LambdaStep:
-        return LambdaStep(n, **{"grow": max(1, epochs // 2), "order": order, **options})
-
-
-_register(
-    "lambda-step",
-    "easy",
-    "the easiest share of the rows, growing by a pacing function",
-    "You know what is difficult, or trust the losses after a short warm-up, and want a smooth schedule.",
-    "One forward pass in the whole run without scores, none with",
-)
-_register(
-    "anti",
-    "hard",
-    "hard rows first: the difficulty order reversed",
-    "To test whether an order helps or any order does. Not where labels are wrong: they come first.",
-    "One forward pass in the whole run without scores, none with",
-)
-_register(
-    "random",
-    "random",
-    "a growing random subset: the control arm of every paced curriculum",
-    "Always beside a paced curriculum: it has the same steps and no difficulty.",
-    "No pass",
-)

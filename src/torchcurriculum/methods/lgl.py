@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step
+from ..core import Batch, Epoch, Method, Step, checks
 from ..functional.classes import class_means, mask_classes, next_classes
 from ..functional.mcl import project
-from ._targets import check_classes, check_labels, with_losses
+from ._base.classes import check_classes, check_labels
 from .registry import register
 
 __all__ = ["LGL"]
@@ -32,7 +32,7 @@ class LGL(Method):
 
     Args:
         n: Rows of the training set.
-        interval: Epochs of a stage; ``build`` takes a tenth of the run, so that all classes are in after a third.
+        interval: Epochs of a stage; ``for_run`` takes a tenth of the run, so that all classes are in after a third.
         start: Share of the classes in the first stage, at least two classes (the softmax of a single one teaches
             nothing). At 1 the method is plain training.
         growth: Share of the classes added by each stage, at least one class.
@@ -56,21 +56,23 @@ class LGL(Method):
         labels: Tensor | None = None,
     ) -> None:
         super().__init__()
-        if n < 1 or interval < 1:
-            raise ValueError(f"n and interval must be at least 1, got {n!r} and {interval!r}")
-        if not (0 < start <= 1 and 0 < growth <= 1):
-            raise ValueError(f"start and growth are shares of the classes, in (0, 1], got {start!r} and {growth!r}")
-        if order not in get_args(Order):
-            raise ValueError(f"order must be 'random', 'similar' or 'dissimilar', got {order!r}")
-        if labels is not None and labels.shape != (n,):
-            raise ValueError(f"labels must be {n} whole numbers, got shape {tuple(labels.shape)}")
-        self.n, self.interval, self.start, self.growth, self.order = n, interval, start, growth, order
-        known = torch.full((n,), -1) if labels is None else check_labels(labels.clone(), "LGL")
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.interval = checks.whole("interval", interval)
+        checks.real("start", start, "(0, 1]", "a share of the classes")
+        checks.real("growth", growth, "(0, 1]", "a share of the classes")
+        checks.one_of("order", order, get_args(Order))
+        self.start, self.growth, self.order = start, growth, order
+        known = torch.full((n,), -1) if labels is None else checks.row_values("labels", labels, n, integers=True).long()
         self.given = labels is not None
-        self.register_buffer("labels", known)
+        self.register_buffer("labels", known.clone())
         # (C,) classes in use, of a size known only once the labels are; it travels as extra state.
         self.register_buffer("included", torch.zeros(0, dtype=torch.bool), persistent=False)
         self.partial = False  # on the host: a step must not wait for the device to know
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, interval: int | None = None, **options: Any) -> Self:
+        """A tenth of the run for each stage."""
+        return cls(n, max(1, epochs // 10) if interval is None else interval, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The rows of the classes that are included."""
@@ -102,8 +104,7 @@ class LGL(Method):
         logits, labels = check_classes(step.logits, step.batch.y, "LGL")
         absent = logits.shape[1] - len(self.included)
         included = nn.functional.pad(self.included, (0, absent)) if absent else self.included
-        step = with_losses(step, step.batch.task.loss_fn(mask_classes(logits, included), labels))
-        return step.reduce(self.weigh(step))
+        return super().loss(step.with_(losses=step.batch.task.loss_fn(mask_classes(logits, included), labels)))
 
     def get_extra_state(self) -> Tensor:
         """The classes in use."""
@@ -133,7 +134,7 @@ class LGL(Method):
         return next_classes(means, included, present, count, self.order == "similar")
 
 
-@register(
+register(
     "lgl",
     LGL,
     "a few classes first, then more of them",
@@ -141,5 +142,3 @@ class LGL(Method):
     cost="One reading of the labels, fewer steps while classes are missing; with order='similar' or 'dissimilar' one "
     "forward pass over the set for each stage; 8 bytes a sample.",
 )
-def _lgl(n: int, epochs: int, **options: Any) -> LGL:
-    return LGL(n, **{"interval": max(1, epochs // 10), **options})

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, Step
+from ..core import Epoch, Method, Step, checks
 from ..functional.meta import shares
-from .meta_set import MetaSet
+from ._base.meta_set import MetaSet
 from .registry import register
 
 __all__ = ["LRE"]
@@ -50,7 +50,7 @@ class LRE(Method):
 
     def __init__(self, n: int, meta: Any = None, meta_fraction: float = 0.1, meta_batch: int = 100) -> None:
         super().__init__()
-        self.n = n
+        self.n = checks.whole("n", n, what="the number of training rows")
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
         self.register_buffer("helpful", torch.tensor(0.0, dtype=torch.float64))
 
@@ -69,7 +69,7 @@ class LRE(Method):
         return {"helpful": self.helpful}
 
 
-@register(
+register(
     "lre",
     LRE,
     "weights are the rectified agreement of each gradient with a meta set's",
@@ -77,5 +77,3 @@ class LRE(Method):
     cost="In each step a forward and backward pass over the meta batch and a forward-mode pass over the batch (about "
     "three forward passes). Without meta=, a tenth of the rows is not trained on. No memory for each sample.",
 )
-def _lre(n: int, epochs: int, **options: Any) -> LRE:
-    return LRE(n, **options)

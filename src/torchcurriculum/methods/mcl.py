@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method
+from ..core import Batch, Epoch, Method, checks
 from ..functional.mcl import cluster, hard_and_diverse, project, subset_schedule
 from .registry import register
 
@@ -34,18 +34,18 @@ class MCL(Method):
 
     Args:
         n: Rows of the training set.
-        warmup: Epochs on everything before the first subset. Outputs mean little before; ``build`` takes a fortieth.
-        interval: Epochs of an episode; ``build`` takes a tenth of the run.
+        warmup: Epochs on everything before the first subset. Outputs mean little before; ``for_run`` takes a fortieth.
+        interval: Epochs of an episode; ``for_run`` takes a tenth of the run.
+        factor: 1 + Delta >= 1, by which the subset grows; ``for_run`` makes the last episode train on everything.
         start: k_0 / n. At 1 the method is plain training.
-        growth: Delta >= 0; ``build`` makes the last episode train on everything.
         strength: lambda_0 >= 0; at 1 diversity weighs as much as the losses.
-        decay: gamma in [0, 1]; the tenth is our default, the paper varies it.
+        decay: 1 - gamma in [0, 1], by which lambda falls; 0.9 is our default, the paper varies it.
         clusters: Number of groups, by default the square root of n, at most 256.
         groups: (N,) groups of your own (classes, sources, patients) instead of clusters.
 
     Example:
         >>> from torchcurriculum import Epoch
-        >>> method = MCL(4, warmup=0, interval=1, start=0.75, groups=torch.tensor([0, 0, 0, 1]))
+        >>> method = MCL(4, warmup=0, interval=1, factor=1.2, start=0.75, groups=torch.tensor([0, 0, 0, 1]))
         >>> losses = torch.tensor([4.0, 3.0, 2.0, 1.0])
         >>> method.plan(Epoch(1, 4, losses, lambda: losses))      # row 3 is easier than row 2 but of another group
         tensor([0, 1, 3])
@@ -63,23 +63,46 @@ class MCL(Method):
         n: int,
         warmup: int,
         interval: int,
+        factor: float,
         start: float = 0.2,
-        growth: float = 0.2,
         strength: float = 1.0,
-        decay: float = 0.1,
+        decay: float = 0.9,
         clusters: int | None = None,
-        groups: Tensor | None = None,
+        groups: Any = None,
     ) -> None:
         super().__init__()
-        clusters = min(MOST_CLUSTERS, math.isqrt(n)) if clusters is None and n >= 1 else clusters
-        _refuse_bad_knobs(n, warmup, interval, start, growth, strength, decay, clusters, groups)
-        self.n, self.warmup, self.interval, self.start, self.growth = n, warmup, interval, start, growth
-        self.strength, self.decay, self.clusters = strength, decay, clusters
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.warmup, self.interval = checks.whole("warmup", warmup, 0), checks.whole("interval", interval)
+        checks.real("factor", factor, "[1, inf)")
+        checks.real("start", start, "(0, 1]", "the first subset's share of the rows")
+        checks.real("strength", strength, "[0, inf)")
+        checks.real("decay", decay, "[0, 1]")
+        self.clusters = min(MOST_CLUSTERS, math.isqrt(n)) if clusters is None else checks.whole("clusters", clusters)
+        checks.real("clusters", self.clusters, f"[1, {n}]", "at most as many as rows")
+        self.start, self.factor, self.strength, self.decay = start, factor, strength, decay
         self.given = groups is not None
         self.register_buffer("groups", torch.zeros(n, dtype=torch.int32))
         self.register_buffer("diversity", torch.tensor(strength, dtype=torch.float64))
         if groups is not None:
-            self.groups.copy_(groups.unique(return_inverse=True)[1])
+            self.groups.copy_(checks.row_values("groups", groups, n, integers=True).unique(return_inverse=True)[1])
+
+    @classmethod
+    def for_run(
+        cls,
+        n: int,
+        epochs: int,
+        warmup: int | None = None,
+        interval: int | None = None,
+        factor: float | None = None,
+        start: float = 0.2,
+        **options: Any,
+    ) -> Self:
+        """Ten episodes after a short warm-up, the last of them on everything."""
+        checks.real("start", start, "(0, 1]", "the first subset's share of the rows")
+        warmup = max(1, epochs // 40) if warmup is None else checks.whole("warmup", warmup, 0)
+        interval = max(1, epochs // 10) if interval is None else checks.whole("interval", interval)
+        growths = max(1, (epochs - warmup - 1) // interval)
+        return cls(n, warmup, interval, start ** (-1 / growths) if factor is None else factor, start, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Everything in the warm-up, then the hard and diverse rows."""
@@ -87,7 +110,7 @@ class MCL(Method):
         if past < 0:
             return None
         size, strength = subset_schedule(
-            past // self.interval, self.n, self.start, self.growth, self.strength, self.decay
+            past // self.interval, self.n, self.start, self.factor - 1, self.strength, 1 - self.decay
         )
         self.diversity.fill_(strength)
         if size == self.n:
@@ -102,8 +125,6 @@ class MCL(Method):
         return {"lambda": self.diversity}
 
     def _cluster(self, epoch: Epoch) -> Tensor:
-        assert self.clusters is not None
-
         def outputs(model: nn.Module, batch: Batch) -> Tensor:
             assert batch.task is not None
             made = batch.task.forward(model, batch.x)
@@ -120,35 +141,7 @@ def _known(losses: Tensor) -> Tensor:
     return torch.where(losses.isfinite(), losses, known.max() if len(known) else 1.0)
 
 
-def _refuse_bad_knobs(
-    n: int,
-    warmup: int,
-    interval: int,
-    start: float,
-    growth: float,
-    strength: float,
-    decay: float,
-    clusters: int | None,
-    groups: Tensor | None,
-) -> None:
-    if n < 1:
-        raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-    if warmup < 0 or interval < 1:
-        raise ValueError(f"warmup must be at least 0 and interval at least 1 epoch, got {warmup!r} and {interval!r}")
-    if not 0 < start <= 1:
-        raise ValueError(f"start is the first subset's share of the rows, in (0, 1], got {start!r}")
-    if not (0 <= growth < math.inf and 0 <= strength < math.inf and 0 <= decay <= 1):
-        raise ValueError(
-            "growth and strength must be at least 0 and finite, and decay in [0, 1], got "
-            f"{growth!r}, {strength!r} and {decay!r}"
-        )
-    if clusters is not None and not 1 <= clusters <= n:
-        raise ValueError(f"clusters must lie between 1 and the {n} rows, got {clusters!r}")
-    if groups is not None and (groups.shape != (n,) or groups.is_floating_point()):
-        raise ValueError(f"groups must be {n} whole numbers, got {groups.dtype} of shape {tuple(groups.shape)}")
-
-
-@register(
+register(
     "mcl",
     MCL,
     "hard and diverse subsets that grow, by an exact submodular maximum",
@@ -156,9 +149,3 @@ def _refuse_bad_knobs(
     cost="One forward pass over the set for each epoch (measure='pass') until the subset is everything, one more for "
     "each episode to cluster, fewer steps while the subset grows; 4 bytes a sample.",
 )
-def _mcl(n: int, epochs: int, start: float = 0.2, **options: Any) -> MCL:
-    warmup = options.setdefault("warmup", max(1, epochs // 40))
-    interval = options.setdefault("interval", max(1, epochs // 10))
-    if "growth" not in options and 0 < start <= 1:
-        options["growth"] = start ** (-1 / max(1, (epochs - warmup - 1) // max(1, interval))) - 1
-    return MCL(n, start=start, **options)

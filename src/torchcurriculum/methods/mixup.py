@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Method, Pair
+from ..core import Batch, Method, Pair, checks
 from ..functional.mixup import beta_sample
 from .registry import register
 
@@ -46,17 +43,10 @@ class Mixup(Method):
         Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018.
     """
 
-    views = True
-
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        if not isinstance(alpha, int | float) or not 0 < alpha <= LARGEST_ALPHA:
-            raise ValueError(f"mixup's alpha must be positive, got {alpha!r} (the largest is {LARGEST_ALPHA:g})")
+        checks.real("alpha", alpha, f"(0, {LARGEST_ALPHA:g}]")
         self.alpha = alpha
-
-    def graph_key(self) -> Hashable:
-        """Draws belong to the view; the loss is the average."""
-        return "mixup"
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The mixed batch."""
@@ -66,12 +56,10 @@ class Mixup(Method):
         return mix(batch, partners(batch), share, share)
 
 
-@register(
+register(
     "mixup",
     Mixup,
     "convex combinations of two samples and their losses",
     when="Inputs that can be averaged (images, audio, features) and some wrong labels; it costs confidence.",
     cost="No extra pass; one more batch in memory.",
 )
-def _mixup(n: int, epochs: int, **options: Any) -> Mixup:
-    return Mixup(**options)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, Step
+from ..core import Epoch, Method, Step, checks
 from ..functional.meta import shares
-from .meta_set import MetaSet
+from ._base.meta_set import MetaSet
+from ._base.side_net import Perceptron, SideNet
 from .registry import register
-from .side_net import Perceptron, SideNet
 
 __all__ = ["MWNet"]
 
@@ -34,9 +33,9 @@ class MWNet(Method):
             out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch, 100 in the paper.
-        lr: eta of the virtual step. The paper takes the learning rate of the model's SGD, which a method cannot see:
-            0.01 lies in the middle of its schedule from 0.1 to 0.001. It may be set between epochs.
-        net_lr: Learning rate of V (Adam); the authors' 1e-3.
+        virtual_lr: eta of the virtual step. The paper takes the learning rate of the model's SGD, which a method cannot
+            see: 0.01 lies in the middle of its schedule from 0.1 to 0.001. It may be set between epochs.
+        lr: Learning rate of V (Adam); the authors' 1e-3.
         weight_decay: Of V; the authors' 1e-4.
 
     Reference:
@@ -49,16 +48,15 @@ class MWNet(Method):
         meta: Any = None,
         meta_fraction: float = 0.1,
         meta_batch: int = 100,
-        lr: float = 0.01,
-        net_lr: float = 1e-3,
+        virtual_lr: float = 0.01,
+        lr: float = 1e-3,
         weight_decay: float = 1e-4,
     ) -> None:
         super().__init__()
-        if not 0 < lr < math.inf:
-            raise ValueError(f"lr is the size of the virtual step and must be positive and finite, got {lr!r}")
-        self.n, self.lr = n, lr
+        checks.real("virtual_lr", virtual_lr, "(0, inf)")
+        self.n, self.virtual_lr = checks.whole("n", n, what="the number of training rows"), virtual_lr
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
-        self.net = SideNet(Perceptron(1, 100, torch.relu), net_lr, weight_decay)
+        self.net = SideNet(Perceptron(1, 100, torch.relu), lr, weight_decay)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Every row that is not in the meta set."""
@@ -69,7 +67,7 @@ class MWNet(Method):
         losses = step.losses.detach().double()
         with torch.enable_grad():
             values = self.weight_of(losses)
-            sizes = self.lr * step.uniform()
+            sizes = self.virtual_lr * step.uniform()
             products = self.meta_set.agreement(step, sizes * values)
             self.net.descend(-(sizes * values * products).sum())
         with torch.no_grad():
@@ -86,7 +84,7 @@ class MWNet(Method):
         return {"weight_at_loss_0.1": low, "weight_at_loss_5": high}
 
 
-@register(
+register(
     "mw-net",
     MWNet,
     "a small network from loss to weight, learnt on a meta set",
@@ -95,5 +93,3 @@ class MWNet(Method):
     "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
     "on. No memory for each sample.",
 )
-def _mw_net(n: int, epochs: int, **options: Any) -> MWNet:
-    return MWNet(n, **options)

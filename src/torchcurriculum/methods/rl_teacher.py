@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method
+from ..core import Epoch, Method, checks
 from ..functional.tscl import (
     boltzmann,
     difficulty_groups,
@@ -46,13 +46,12 @@ class RLTeacher(Method):
 
     Args:
         n: Rows of the training set.
+        warmup: Epochs on everything before the first choice; ``for_run`` takes a twentieth of the run.
         policy: Which of the four.
-        tasks: (N,) task of each row, numbered from 0. By default the rows are parted by difficulty: equal groups by
-            the quantiles of their losses at the end of the warm-up.
-        groups: How many groups that are.
+        tasks: (N,) task of each row, numbered from 0. A number parts the rows by difficulty into so many equal tasks,
+            by the quantiles of their losses at the end of the warm-up.
         picks: Tasks of an epoch, by default half of them; 1 is the paper's, which then makes an epoch as short as a
             task, and all of them is plain training.
-        warmup: Epochs on everything before the first choice.
         rate: alpha in (0, 1], the authors' 0.1.
         window: K >= 1 changes of score, the authors' 10.
         exploration: ``"epsilon"`` or ``"boltzmann"``.
@@ -61,7 +60,7 @@ class RLTeacher(Method):
 
     Example:
         >>> from torchcurriculum import Epoch
-        >>> method = RLTeacher(4, tasks=torch.tensor([0, 0, 1, 1]), picks=1, warmup=0, epsilon=0.0)
+        >>> method = RLTeacher(4, warmup=0, tasks=torch.tensor([0, 0, 1, 1]), picks=1, epsilon=0.0)
         >>> before, after = torch.tensor([4.0, 4.0, 4.0, 4.0]), torch.tensor([4.0, 3.9, 3.0, 1.0])
         >>> _ = method.plan(Epoch(1, 4, before, lambda: before))
         >>> method.plan(Epoch(2, 4, after, lambda: after))               # task 1 has changed more
@@ -80,11 +79,10 @@ class RLTeacher(Method):
     def __init__(
         self,
         n: int,
+        warmup: int,
         policy: Policy = "online",
-        tasks: Tensor | None = None,
-        groups: int = 10,
+        tasks: int | Tensor = 10,
         picks: int | None = None,
-        warmup: int = 1,
         rate: float = 0.1,
         window: int = 10,
         exploration: Exploration = "epsilon",
@@ -92,18 +90,30 @@ class RLTeacher(Method):
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        _refuse_bad_tasks(n, tasks, groups)
-        self.n, self.count = n, min(n, groups) if tasks is None else int(tasks.max()) + 1
-        self.picks = -(-self.count // 2) if picks is None else picks
-        _refuse_bad_knobs(policy, self.picks, self.count, warmup, rate, window, exploration, epsilon, temperature)
-        self.policy, self.warmup, self.rate, self.window = policy, warmup, rate, window
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.given = isinstance(tasks, Tensor)
+        known = _check_tasks(tasks, n) if isinstance(tasks, Tensor) else torch.zeros(n, dtype=torch.int32)
+        self.count = int(known.max()) + 1 if isinstance(tasks, Tensor) else min(n, checks.whole("tasks", tasks))
+        self.picks = -(-self.count // 2) if picks is None else checks.whole("picks", picks)
+        checks.real("picks", self.picks, f"[1, {self.count}]", "at most as many as tasks")
+        checks.one_of("policy", policy, get_args(Policy))
+        checks.one_of("exploration", exploration, get_args(Exploration))
+        checks.real("rate", rate, "(0, 1]")
+        checks.real("epsilon", epsilon, "[0, 1]")
+        checks.real("temperature", temperature, "(0, inf)")
+        self.warmup, self.window = checks.whole("warmup", warmup, 0), checks.whole("window", window)
+        self.policy, self.rate = policy, rate
         self.exploration, self.epsilon, self.temperature = exploration, epsilon, temperature
-        self.given = tasks is not None
-        self.register_buffer("tasks", torch.zeros(n, dtype=torch.int32) if tasks is None else tasks.to(torch.int32))
+        self.register_buffer("tasks", known)
         self.register_buffer("history", torch.full((window + 1, self.count), torch.inf, dtype=torch.float64))
         self.register_buffer("values", torch.zeros(self.count, dtype=torch.float64))
         self.register_buffer("picked", torch.ones(self.count, dtype=torch.bool))
         self.register_buffer("held", torch.tensor(0))
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, warmup: int | None = None, **options: Any) -> Self:
+        """A twentieth of the run as the warm-up."""
+        return cls(n, max(1, epochs // 20) if warmup is None else warmup, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Everything in the warm-up, then the rows of the chosen tasks."""
@@ -150,44 +160,15 @@ class RLTeacher(Method):
         self.picked[chosen.to(self.picked.device)] = True
 
 
-def _refuse_bad_tasks(n: int, tasks: Tensor | None, groups: int) -> None:
-    if n < 1 or groups < 1:
-        raise ValueError(f"n and groups must be at least 1, got {n!r} and {groups!r}")
-    if tasks is None:
-        return
-    if tasks.shape != (n,) or tasks.is_floating_point():
-        raise ValueError(f"tasks must be {n} whole numbers, got {tasks.dtype} of shape {tuple(tasks.shape)}")
+def _check_tasks(tasks: Tensor, n: int) -> Tensor:
+    """(N,) tasks, numbered from 0 without gaps."""
+    tasks = checks.row_values("tasks", tasks, n, integers=True)
     if int(tasks.min()) < 0 or len(tasks.unique()) != int(tasks.max()) + 1:
         raise ValueError(f"tasks must be numbered from 0 without gaps, got {tasks.unique()[:8].tolist()}")
+    return tasks.to(torch.int32)
 
 
-def _refuse_bad_knobs(
-    policy: str,
-    picks: int,
-    count: int,
-    warmup: int,
-    rate: float,
-    window: int,
-    exploration: str,
-    epsilon: float,
-    temperature: float,
-) -> None:
-    if policy not in get_args(Policy):
-        raise ValueError(f"policy must be one of {', '.join(map(repr, get_args(Policy)))}, got {policy!r}")
-    if exploration not in get_args(Exploration):
-        raise ValueError(f"exploration must be 'epsilon' or 'boltzmann', got {exploration!r}")
-    if not 1 <= picks <= count:
-        raise ValueError(f"picks must lie between 1 and the {count} tasks, got {picks!r}")
-    if warmup < 0 or window < 1:
-        raise ValueError(f"warmup must be at least 0 and window at least 1, got {warmup!r} and {window!r}")
-    if not (0 < rate <= 1 and 0 <= epsilon <= 1 and temperature > 0):
-        raise ValueError(
-            f"rate must lie in (0, 1], epsilon in [0, 1] and temperature above 0, got {rate!r}, {epsilon!r} and "
-            f"{temperature!r}"
-        )
-
-
-@register(
+register(
     "rl-teacher",
     RLTeacher,
     "a bandit trains on the tasks whose scores change fastest",
@@ -195,5 +176,3 @@ def _refuse_bad_knobs(
     cost="One forward pass over the set for each epoch (measure='pass'); an epoch visits half of the tasks unless "
     "picks= says more or fewer; 4 bytes a sample.",
 )
-def _rl_teacher(n: int, epochs: int, **options: Any) -> RLTeacher:
-    return RLTeacher(n, **{"warmup": max(1, epochs // 20), **options})

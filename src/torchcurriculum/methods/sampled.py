@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step
+from ..core import Batch, Epoch, Method, checks
 from ..functional.sampling import draw
-from .apw import APW, Weighting
+from ._base.wrapper import Wrapper
+from .apw import APW, LOG_2, Rule, Weighting
 from .registry import register
+from .vanilla import Vanilla
 
 __all__ = ["Sampled"]
 
 
-class Sampled(Method):
+class Sampled(Wrapper):
     """Curriculum sampling over any method with a weight vector (Algorithm 1; over APW it is S-APW).
 
     While growing, each epoch k updates the weights w_k of the whole set, draws ``floor(fraction * N)`` rows of the
@@ -40,94 +42,94 @@ class Sampled(Method):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.3.
     """
 
+    method: Method
+    n: int
     drawn: Tensor
 
     def __init__(self, method: Method, fraction: float = 0.05, average: bool = False) -> None:
-        super().__init__()
+        super().__init__(method=method)
         weights = getattr(method, "weights", None)
         if not isinstance(weights, Tensor) or weights.ndim != 1:
             raise TypeError(f"Sampled needs a method with a weight for every row, and {type(method).__name__} has none")
-        if not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-            raise ValueError(f"fraction must lie in (0, 1], got {fraction!r}")
-        self.method, self.fraction, self.average = method, fraction, average
+        checks.real("fraction", fraction, "(0, 1]")
+        self.fraction, self.average = fraction, average
         self.n = len(weights)
         # A set of fewer than 1 / fraction rows grows one by one; the small number keeps 0.29 * 100 from being 28.
         self.size = max(1, math.floor(fraction * self.n + 1e-9))
+        self.uniform = Vanilla()
         self.register_buffer("drawn", torch.zeros(self.n, dtype=torch.bool))
-        self.growing, self.complete = True, False  # on the host: a step must not wait for the device to know
+        # On the host, so that no step waits for the device: the last epoch of the growth once it is known, else 0.
+        self.grown, self.growing = 0, True
+
+    @classmethod
+    def for_run(  # type: ignore[override]
+        cls,
+        n: int,
+        epochs: int,
+        fraction: float = 0.05,
+        average: bool = False,
+        q: float | None = None,
+        threshold: float | Literal["auto"] | Rule = LOG_2,
+        tau: float = 0.5,
+        weighting: Weighting = "E",
+        nan_strategy: checks.NanStrategy = "error",
+    ) -> Self:
+        """S-APW: sampling over the APW of the run."""
+        inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
+        return cls(inner, fraction, average)
 
     @property
-    def weights(self) -> Tensor:
-        """(N,) weights of the inner method."""
-        weights = self.method.weights
-        assert isinstance(weights, Tensor)
-        return weights
+    def now(self) -> Method:
+        """The inner method, which has the weights also during the growth."""
+        return self.method
 
-    @property
-    def weighs_by_loss(self) -> bool:  # type: ignore[override]
-        """Whether the weights of this epoch look at losses."""
-        return not (self.growing or self.average) and self.method.weighs_by_loss
+    def inner(self, epoch: int) -> Method:
+        """The average loss during the growth; the inner method afterwards."""
+        growing = not self.grown or epoch <= self.grown
+        return self.uniform if growing or self.average else self.method
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The union of everything drawn so far; everything once the growth is complete."""
-        self.growing = not self.complete
+        self.growing = not self.grown
         if not self.growing:
             return None if self.average else self.method.plan(epoch)
-        self.method.plan_whole(epoch)
+        self.method.plan(epoch.with_(whole=True))
         held = getattr(self.method, "log_weights", None)  # of any normalisation, and no copies of N weights
         log_weights = held if isinstance(held, Tensor) else self.weights.log()
         rows = draw(log_weights, self.size, epoch.generator("sampled", log_weights.device))
         self.drawn[rows.to(self.drawn.device)] = True
-        self.complete = self.n - int(self.drawn.sum()) < self.size
+        if self.n - int(self.drawn.sum()) < self.size:
+            self.grown = epoch.number
         return self.drawn.nonzero().flatten()
 
-    def view(self, model: torch.nn.Module, batch: Batch) -> Batch:
-        """The inner method's view."""
+    @checks.forwards
+    def view(self, model: nn.Module, batch: Batch) -> Batch:
+        """The inner method's, also during the growth."""
         return self.method.view(model, batch)
 
-    def weigh(self, step: Step) -> Tensor:
-        """The average while growing; the inner method's weights afterwards."""
-        return step.uniform() if self.growing or self.average else self.method.weigh(step)
-
-    def graph_key(self) -> Hashable | None:
-        """The average and the inner method take turns."""
-        return "average" if self.growing or self.average else self.method.graph_key()
-
     def get_extra_state(self) -> Tensor:
-        """Whether the set is growing and whether this epoch's rows complete it."""
-        return torch.tensor([self.growing, self.complete])
+        """The last epoch of the growth, and whether this epoch belongs to it."""
+        return torch.tensor([self.grown, self.growing])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Takes back what ``get_extra_state`` gave."""
-        self.growing, self.complete = map(bool, state)
-
-    def sync(self) -> None:
-        """The inner method's."""
-        self.method.sync()
+        self.grown, self.growing = int(state[0]), bool(state[1])
 
     def report(self) -> Mapping[str, Any]:
-        """The inner method's scalars and how much of the set has been drawn."""
+        """The inner method's scalars, whether the set is growing and how much of it has been drawn."""
         inner = {} if self.average and not self.growing else self.method.report()  # S-APW-A stops weighing then
         return {**inner, "growing": self.growing, "drawn": int(self.drawn.sum())}
 
 
-def _register(weighting: Weighting | None) -> None:
-    after = f"{weighting}-weighting" if weighting else "the average loss"
-
-    @register(
-        f"s-apw-{(weighting or 'a').lower()}",
+for _weighting in ("A", "E", "I", "EI"):
+    _after = "the average loss" if _weighting == "A" else f"{_weighting}-weighting"
+    register(
+        f"s-apw-{_weighting.lower()}",
         Sampled,
-        f"the set grows by draws with APW's weights, then {after}",
+        f"the set grows by draws with APW's weights, then {_after}",
         when="Early epochs should be short and easy. A run too short for the set to fill never sees the hard rows.",
         cost="One forward pass over the set for each epoch (measure='pass'), fewer steps while the set grows; 9 bytes "
         "a sample.",
+        weighting="E" if _weighting == "A" else _weighting,
+        average=_weighting == "A",
     )
-    def _s_apw(n: int, epochs: int, fraction: float = 0.05, **options: Any) -> Sampled:
-        inner = APW(n, **{"q": max(2, epochs), "weighting": weighting or "E", **options})
-        return Sampled(inner, fraction, average=weighting is None)
-
-
-_register(None)
-_register("E")
-_register("I")
-_register("EI")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Method, Step
+from ..core import Method, Step, checks
 from ..functional.screener import screener_objective
+from ._base.side_net import Perceptron, SideNet
 from .registry import register
-from .side_net import Perceptron, SideNet
 
 __all__ = ["ScreenerNet"]
 
@@ -48,8 +47,7 @@ class ScreenerNet(Method):
 
     def __init__(self, net: nn.Module | None = None, margin: float = 1.0, lr: float = 1e-3) -> None:
         super().__init__()
-        if not 0 < margin < math.inf:
-            raise ValueError(f"margin must be positive and finite, got {margin!r}; the paper takes 1")
+        checks.real("margin", margin, "(0, inf)", "the paper takes 1")
         self.margin = margin
         self.screener = SideNet(Perceptron() if net is None else net, lr)
         self.register_buffer("mean_weight", torch.tensor(0.5, dtype=torch.float64))
@@ -69,7 +67,7 @@ class ScreenerNet(Method):
         return {"mean_weight": self.mean_weight}
 
 
-@register(
+register(
     "screenernet",
     ScreenerNet,
     "a second network learns each sample's weight from its input",
@@ -78,5 +76,3 @@ class ScreenerNet(Method):
     cost="The default screener reads the model's outputs: no extra pass. With net=, one forward and one backward pass "
     "of it in each step.",
 )
-def _screenernet(n: int, epochs: int, **options: Any) -> ScreenerNet:
-    return ScreenerNet(**options)

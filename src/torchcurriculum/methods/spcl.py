@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core import Epoch
+from ..core import Epoch, checks
 from ..functional.pacing import Shape, pace
 from ..functional.spl import Scheme, curriculum_penalty, spread
-from .ranked import Ranked
+from ._base.ranked import Ranked
 from .registry import register
 
 __all__ = ["SPCL"]
@@ -26,7 +26,7 @@ class SPCL(Ranked):
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. By its name in ``build``, half of the run.
+        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
         scores: (N,) prior difficulties, lowest first; None takes the losses at the end of the warm-up, which makes
             the first impression count.
         trust: Weight of the prior; 0 is self-paced learning, large is a fixed order.
@@ -68,8 +68,7 @@ class SPCL(Ranked):
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
         super().__init__(n, rule, scores, warmup, scheme=scheme, power=power, ratio=ratio)
-        if not trust >= 0:
-            raise ValueError(f"trust must be 0 or more, got {trust!r}")
+        checks.real("trust", trust, "[0, inf)")
         self.trust = trust
 
     def difficulty(self, epoch: Epoch) -> Tensor:
@@ -78,12 +77,10 @@ class SPCL(Ranked):
         return losses + curriculum_penalty(super().difficulty(epoch), self.trust * spread(losses))
 
 
-@register(
+register(
     "spcl",
     SPCL,
     "self-paced learning led by a given order of difficulty",
     when="You know something of the difficulty and do not trust it alone.",
     cost="One forward pass over the set for each epoch of the growth (measure='pass'); 16 bytes a sample.",
 )
-def _spcl(n: int, epochs: int, **options: Any) -> SPCL:
-    return SPCL(n, **{"grow": max(1, epochs // 2), **options})

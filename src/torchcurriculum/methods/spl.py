@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
 from ..core import Epoch
 from ..functional.pacing import Shape, pace
 from ..functional.spl import Scheme
-from .paced import Paced
+from ._base.paced import Paced
 from .registry import register
 
 __all__ = ["SPL"]
@@ -26,7 +25,7 @@ class SPL(Paced):
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. By its name in ``build``, half of the run.
+        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
         start: The share at first; 1 is plain training.
         scheme: ``"hard"``, ``"linear"``, ``"logarithmic"``, ``"mixture"``, ``"root-mixture"`` or ``"polynomial"``.
         power: t > 1 of ``"polynomial"``.
@@ -71,7 +70,7 @@ class SPL(Paced):
         return epoch.losses()
 
 
-@register(
+register(
     "spl",
     SPL,
     "rows the model finds easy now, more of them as it ages",
@@ -79,5 +78,3 @@ class SPL(Paced):
     cost="One forward pass over the set for each epoch of the growth (measure='pass'), fewer steps while it lasts; 8 "
     "bytes a sample.",
 )
-def _spl(n: int, epochs: int, **options: Any) -> SPL:
-    return SPL(n, **{"grow": max(1, epochs // 2), **options})

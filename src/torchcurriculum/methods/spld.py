@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch
+from ..core import Batch, Epoch, checks
 from ..functional.pacing import Shape, pace
 from ..functional.spl import diversity_bonus, spread
-from .paced import Paced
-from .ranked import one_for_each_row
+from ._base.paced import Paced
 from .registry import register
 
 __all__ = ["SPLD"]
@@ -29,7 +28,7 @@ class SPLD(Paced):
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. By its name in ``build``, half of the run.
+        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
         groups: (N,) int64 groups, for example clusters of the inputs; None takes the labels, read once.
         diversity: gamma, in standard deviations of the losses; 0 is self-paced learning.
         start: The share at first; 1 is plain training.
@@ -66,10 +65,9 @@ class SPLD(Paced):
         warmup: int = 1,
     ) -> None:
         super().__init__(n, partial(pace, grow=grow, start=start, shape=shape, p=p), warmup)
-        if not diversity >= 0:
-            raise ValueError(f"diversity must be 0 or more, got {diversity!r}")
+        checks.real("diversity", diversity, "[0, inf)")
         self.diversity = diversity
-        given = torch.zeros(n) if groups is None else one_for_each_row("groups", groups, n)
+        given = torch.zeros(n) if groups is None else checks.row_values("groups", groups, self.n, integers=True)
         self.register_buffer("groups", given.long().clone())
         self.register_buffer("grouped", torch.tensor(groups is not None))
 
@@ -90,7 +88,7 @@ def _labels(model: nn.Module, batch: Batch) -> Tensor:
     return y
 
 
-@register(
+register(
     "spld",
     SPLD,
     "self-paced learning that takes easy rows of every group",
@@ -98,5 +96,3 @@ def _labels(model: nn.Module, batch: Batch) -> Tensor:
     cost="One forward pass over the set for each epoch of the growth (measure='pass'), and the labels read once; 16 "
     "bytes a sample.",
 )
-def _spld(n: int, epochs: int, **options: Any) -> SPLD:
-    return SPLD(n, **{"grow": max(1, epochs // 2), **options})

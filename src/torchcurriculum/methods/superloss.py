@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..core import Batch, Method, Step, total
+from ..core import Method, Step, checks
 from ..functional.superloss import confidence
 from .registry import register
 
@@ -34,8 +33,9 @@ class SuperLoss(Method):
         tau: The threshold of the last step, a scalar tensor.
 
     Example:
+        >>> from math import e
         >>> from torchcurriculum.core import Batch, Step
-        >>> losses = torch.tensor([0.0, 2.0, 2.0 + 2 * math.e])
+        >>> losses = torch.tensor([0.0, 2.0, 2.0 + 2 * e])
         >>> batch = Batch(None, None, torch.arange(3))
         >>> SuperLoss(tau=2.0).weigh(Step(None, batch, None, losses)) * 3      # e, 1 and 1/e
         tensor([2.7183, 1.0000, 0.3679], dtype=torch.float64)
@@ -52,14 +52,12 @@ class SuperLoss(Method):
         self, tau: float | Literal["running", "average"] = "running", lam: float = 1.0, smoothing: float = 0.9
     ) -> None:
         super().__init__()
-        if isinstance(tau, str) and tau not in ("running", "average"):
-            raise ValueError(f"tau must be a number, 'running' or 'average', got {tau!r}")
-        if not isinstance(tau, str) and not math.isfinite(tau):
-            raise ValueError(f"tau must be finite, got {tau!r}; log C for C classes is the paper's")
-        if not lam > 0:
-            raise ValueError(f"lam must be positive (infinity is vanilla), got {lam!r}")
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing must lie in [0, 1), got {smoothing!r}")
+        if isinstance(tau, str):
+            checks.one_of("tau", tau, ("running", "average"))
+        else:
+            checks.real("tau", tau, "(-inf, inf)", "log C for C classes is the paper's")
+        checks.real("lam", lam, "(0, inf]", "infinity is vanilla")
+        checks.real("smoothing", smoothing, "[0, 1)")
         self.smoothing = smoothing
         self.rule = tau if isinstance(tau, str) else None
         self.register_buffer("tau", torch.tensor(0.0 if isinstance(tau, str) else tau, dtype=torch.float64))
@@ -81,37 +79,22 @@ class SuperLoss(Method):
         """sigma* / B of each row, after tau has taken this batch in."""
         losses = step.losses.detach().double()
         if self.rule is not None:
-            self._follow_losses(losses)
+            self._follow_losses(losses, step)
         return confidence(losses, self.tau, self.lam) * step.uniform()
-
-    def fused(self, batch: Batch, logits: Any) -> tuple[Any, ...] | None:
-        """The same in one kernel."""
-        if type(self) is not SuperLoss:
-            return None
-        if self.rule is None:
-            return "superloss", self.tau, self.strength
-        share = None if self.rule == "average" else 1 - self.smoothing
-        return "superloss", self.tau, self.strength, self.seen, share
-
-    def graph_key(self) -> Hashable:
-        """Every step is the same; tau is a buffer."""
-        return "superloss"
 
     def report(self) -> Mapping[str, Any]:
         """tau."""
         return {"tau": self.tau}
 
-    def _follow_losses(self, losses: Tensor) -> None:
-        here = torch.stack([losses.sum(), torch.full_like(self.tau, len(losses))])
-        summed, count = total(here)
-        first = self.seen == 0
+    def _follow_losses(self, losses: Tensor, step: Step) -> None:
+        """tau moves to the mean of the batch: all the way at first, then by its share."""
+        first, count = self.seen == 0, step.size()
         self.seen += count
-        share = count / self.seen if self.rule == "average" else torch.full_like(count, 1 - self.smoothing)
-        share = torch.where(first, torch.ones_like(share), share)
-        self.tau += share * (summed / count - self.tau)
+        share = count / self.seen if self.rule == "average" else 1 - self.smoothing
+        self.tau.lerp_(step.total(losses.sum()) / count, torch.where(first, 1.0, share))
 
 
-@register(
+register(
     "superloss",
     SuperLoss,
     "a confidence for each sample from its loss, in closed form",
@@ -119,5 +102,3 @@ class SuperLoss(Method):
     "number of classes is known.",
     cost="No extra pass and no memory for each sample; a few element-wise operations on B losses.",
 )
-def _superloss(n: int, epochs: int, **options: Any) -> SuperLoss:
-    return SuperLoss(**options)

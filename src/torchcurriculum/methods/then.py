@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step, derive
+from ..core import Batch, Epoch, Method, Step, checks, distributed
+from ._base.wrapper import Wrapper
 
 __all__ = ["Then"]
 
 
-class Then(Method):
+class Then(Wrapper):
     """``first`` for ``epochs`` epochs, ``second`` from then on.
 
     ``second`` counts its own epochs from 1, so its pace starts when it does; what it draws is not what ``first`` drew
@@ -32,94 +32,72 @@ class Then(Method):
         >>> losses = torch.tensor([0.5, 2.0, 2.0, 2.0])
         >>> for number in (1, 2, 3):
         ...     _ = warm.plan(Epoch(number, 4, last=losses, losses=lambda: losses))
-        ...     print(number, type(warm.current).__name__, warm.report()["stage"])
+        ...     print(number, type(warm.now).__name__, warm.report()["stage"])
         1 Vanilla 1
         2 Vanilla 1
         3 APW 2
     """
 
+    first: Method
+    second: Method
+    switched: Tensor
+
     def __init__(self, first: Method, epochs: int, second: Method) -> None:
-        super().__init__()
-        for method in (first, second):
-            if not isinstance(method, Method):
-                raise TypeError(f"Then needs two methods, got {type(method).__name__}; Then(first, epochs, second)")
-        if not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"epochs must be the number of epochs of the first method, at least 1, got {epochs!r}")
-        sizes = {method.n for method in (first, second) if hasattr(method, "n")}
-        if len(sizes) > 1:
-            raise ValueError(f"the two methods were made for different numbers of rows: {first.n} and {second.n}")
-        if sizes:
-            self.n = sizes.pop()
-        self.first, self.epochs, self.second = first, epochs, second
-        self.switched = False  # on the host: a step must not wait for the device to know
+        super().__init__(first=first, second=second)
+        self.epochs = checks.whole("epochs", epochs, what="the number of epochs of the first method")
+        self.register_buffer("switched", torch.tensor(False))
+
+    def inner(self, epoch: int) -> Method:
+        """The method of this epoch."""
+        return self.second if epoch > self.epochs else self.first
+
+    def active(self, epoch: int) -> Method:
+        """The same, inside of all wrappers."""
+        inner = self.inner(epoch)
+        return inner.active(self._own(epoch)) if isinstance(inner, Wrapper) else inner
 
     @property
-    def current(self) -> Method:
-        """The method of this epoch."""
+    def now(self) -> Method:
+        """The method of the epoch that was planned last."""
         return self.second if self.switched else self.first
 
-    @property
-    def weighs_by_loss(self) -> bool:  # type: ignore[override]
-        """Whether this epoch's method looks at the losses of the batch."""
-        return self.current.weighs_by_loss
-
-    @property
-    def weights(self) -> Tensor:
-        """(N,) weights of this epoch's method; no such attribute if it has none."""
-        return self.current.weights  # type: ignore[return-value]
-
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """This epoch's method's plan."""
-        own = self._enter(epoch)
-        return self.current.plan(own)
+        """This epoch's method's."""
+        self.switched.fill_(epoch.number > self.epochs)
+        if not self.switched:
+            return self.first.plan(epoch)
+        for part in self.first.modules():
+            if callable(release := getattr(part, "release", None)):
+                release()  # its hooks on the network
+        seed = distributed.derive(epoch.seed, "then", self.epochs)
+        return self.second.plan(epoch.with_(number=self._own(epoch.number), seed=seed))
 
-    def plan_whole(self, epoch: Epoch) -> Tensor | None:
-        """This epoch's method's plan for a wrapper that samples from its weights."""
-        own = self._enter(epoch)
-        return self.current.plan_whole(own)
-
+    @checks.forwards
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """This epoch's method's view."""
-        return self.current.view(model, batch)
+        """This epoch's method's."""
+        viewed = self.inner(batch.epoch).view(model, batch.with_(epoch=self._own(batch.epoch)))
+        return viewed.with_(epoch=batch.epoch)
 
     def weigh(self, step: Step) -> Tensor:
-        """This epoch's method's weights."""
-        return self.current.weigh(step)
+        """This epoch's method's."""
+        return self.inner(step.epoch).weigh(self._own_step(step))
 
     def loss(self, step: Step) -> Tensor:
-        """This epoch's method's loss."""
-        return self.current.loss(step)
-
-    def sync(self) -> None:
         """This epoch's method's."""
-        self.current.sync()
+        return self.inner(step.epoch).loss(self._own_step(step))
 
     def report(self) -> Mapping[str, Any]:
         """This epoch's method's scalars, and which of the methods it is, counted from 1."""
-        inner = self.current.report()
+        inner = self.now.report()
         before = _stages(self.first) if self.switched else 0
         return {**inner, "stage": before + inner.get("stage", 1)}
 
-    def get_extra_state(self) -> Tensor:
-        """Whether the second method has taken over."""
-        return torch.tensor(self.switched)
+    def _own(self, epoch: int) -> int:
+        """The epoch as its method counts."""
+        return epoch - self.epochs if epoch > self.epochs else epoch
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
-        self.switched = bool(state)
-
-    def _enter(self, epoch: Epoch) -> Epoch:
-        """Decides whose epoch it is, and gives the epoch as that method counts."""
-        self.switched = epoch.number > self.epochs
-        if not self.switched:
-            return epoch
-        for part in self.first.modules():
-            if callable(release := getattr(part, "release", None)):
-                release()  # what it hung up on the network
-        later = copy.copy(epoch)
-        later.number = epoch.number - self.epochs
-        later.seed = derive(epoch.seed, "then", self.epochs)
-        return later
+    def _own_step(self, step: Step) -> Step:
+        return step.with_(batch=step.batch.with_(epoch=self._own(step.epoch)))
 
 
 def _stages(method: Method) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, check_losses
+from ..core import Batch, Epoch, checks
 from ..functional.pacing import Shape, pace
-from .ranked import Ranked
+from ._base.ranked import Ranked
 from .registry import register
 
 __all__ = ["TTCL"]
@@ -24,19 +24,18 @@ class TTCL(Ranked):
 
     Args:
         n: Rows of the training set.
-        grow: T, epochs from lambda_0 to 1. By its name in ``build``, half of the run.
+        grow: T, epochs from lambda_0 to 1. ``for_run`` takes half of the run.
+        warmup: Epochs of plain training first. ``for_run`` takes none with a teacher, and a tenth of the run without.
         teacher: A model of the student's inputs and outputs; it is used through the same forward and loss functions,
             is not trained and is not part of the state. None takes the student.
         start: lambda_0; 1 is plain training.
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
-        warmup: Epochs of plain training first; None is 0 with a teacher and 1 without. By its name in ``build``,
-            without a teacher, a tenth of the run.
-        groups: (N,) int64 groups that keep their shares in every subset; None lets them not.
+        groups: (N,) int64 groups that keep their shares in every subset; None does not balance.
 
     Example:
-        >>> TTCL(1000, grow=50).warmup, TTCL(1000, grow=50, teacher=nn.Linear(2, 2)).warmup
-        (1, 0)
+        >>> TTCL.for_run(1000, 100).warmup, TTCL.for_run(1000, 100, teacher=nn.Linear(2, 2)).warmup
+        (10, 0)
 
     Reference:
         Weinshall et al., Curriculum Learning by Transfer Learning: Theory and Experiments with Deep Networks, ICML
@@ -47,23 +46,38 @@ class TTCL(Ranked):
         self,
         n: int,
         grow: int,
+        warmup: int,
         teacher: nn.Module | None = None,
         start: float = 0.1,
         shape: Shape = "linear",
         p: float = 2.0,
-        warmup: int | None = None,
         groups: Any = None,
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
-        super().__init__(n, rule, None, warmup if warmup is not None else int(teacher is None), groups=groups)
+        super().__init__(n, rule, None, warmup, groups=groups)
         self._teacher = [teacher]  # in a list: not a submodule, so neither in the state nor in parameters()
+
+    @classmethod
+    def for_run(
+        cls,
+        n: int,
+        epochs: int,
+        grow: int | None = None,
+        warmup: int | None = None,
+        teacher: nn.Module | None = None,
+        **options: Any,
+    ) -> Self:
+        """No warm-up with a teacher, and a tenth of the run without."""
+        usual = 0 if teacher is not None else max(1, epochs // 10)
+        grow = max(1, epochs // 2) if grow is None else grow
+        return cls(n, grow, usual if warmup is None else warmup, teacher, **options)
 
     def score(self, epoch: Epoch) -> Tensor:
         """(N,) losses of the teacher, or of the student where there is none."""
         teacher = self._teacher[0]
         if teacher is None:
             return epoch.losses()
-        return check_losses(epoch.measure(_losses, teacher.to(self.ranks.device)), None, "error")[0]
+        return checks.check_losses(epoch.measure(_losses, teacher.to(self.ranks.device)), None, "error")[0]
 
 
 def _losses(model: nn.Module, batch: Batch) -> Tensor:
@@ -71,7 +85,7 @@ def _losses(model: nn.Module, batch: Batch) -> Tensor:
     return batch.task.losses(model, batch)[1]
 
 
-@register(
+register(
     "ttcl",
     TTCL,
     "the order of a teacher's losses, measured once, with a growing easy share",
@@ -79,6 +93,3 @@ def _losses(model: nn.Module, batch: Batch) -> Tensor:
     cost="One forward pass of the teacher in the whole run, and the teacher's own training if you have none; 16 bytes "
     "a sample.",
 )
-def _ttcl(n: int, epochs: int, **options: Any) -> TTCL:
-    warmup = 0 if options.get("teacher") is not None else max(1, epochs // 10)
-    return TTCL(n, **{"grow": max(1, epochs // 2), "warmup": warmup, **options})

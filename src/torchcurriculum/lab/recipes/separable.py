@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core import derive
+from ...distributed import derive
 from ...functional import easiness
 from ...methods import APW
 from ...record import Record

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from ..core import Epoch, Method, Step
-from ..functional.pacing import difficulty_order, subset_size
-from ..functional.spl import Scheme, self_paced_weights
+from ...core import Epoch, Method, Step, checks
+from ...functional.pacing import difficulty_order, subset_size
+from ...functional.spl import Scheme, self_paced_weights
 
 __all__ = ["Paced"]
 
@@ -39,7 +39,6 @@ class Paced(Method, ABC):
     confidence: Tensor
     share: Tensor
     age: Tensor
-    weighs_by_loss = False
 
     def __init__(
         self,
@@ -51,17 +50,20 @@ class Paced(Method, ABC):
         ratio: float = 0.5,
     ) -> None:
         super().__init__()
-        if not isinstance(n, int) or n < 1:
-            raise ValueError(f"n must be the number of training rows, at least 1, got {n!r}")
-        if not isinstance(warmup, int) or warmup < 0:
-            raise ValueError(f"warmup must be a number of epochs, 0 or more, got {warmup!r}")
+        self.n = n = checks.whole("n", n, what="the number of training rows")
+        self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         pace(0)  # refuses bad knobs now and not after the warm-up
         self_paced_weights(torch.zeros(0), 1.0, scheme, power, ratio)
-        self.n, self.pace, self.warmup = n, pace, warmup
+        self.pace = pace
         self.scheme, self.power, self.ratio = scheme, power, ratio
         self.register_buffer("confidence", torch.ones(n, dtype=torch.float64))
         self.register_buffer("share", torch.ones((), dtype=torch.float64))
         self.register_buffer("age", torch.zeros((), dtype=torch.float64))
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, grow: int | None = None, **options: Any) -> Self:
+        """Everything is in use half-way through the run, unless ``grow`` says otherwise."""
+        return cls(n, grow=max(1, epochs // 2) if grow is None else grow, **options)  # type: ignore[call-arg]
 
     @property
     def weights(self) -> Tensor:

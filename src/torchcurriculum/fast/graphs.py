@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import Batch, Pair, uncompiled
-from .curriculum import Curriculum
-from .distributed import world_size
+from ..core import Batch, Pair, distributed
+from . import graph_key
 
 __all__ = ["GraphedStep"]
 
@@ -23,8 +22,8 @@ class GraphedStep:
     """Loss, backward and optimizer step of a batch; on CUDA as one replayed graph wherever that is right.
 
     A small network spends most of a step's time on launching kernels; a replay launches all of them at once. The
-    method decides (``Method.graph_key``) whether its step may be captured. Batches of another size, other devices,
-    several ranks and methods that draw or look at values run as they are, with the same result.
+    table of ``torchcurriculum.fast`` says whose steps may be captured. Batches of another size, other devices, several
+    ranks and all other methods run as they are, with the same result.
 
     Args:
         curriculum: The curriculum, whose ``epoch`` gives the batches.
@@ -35,7 +34,7 @@ class GraphedStep:
         capture: False runs every step as it is.
 
     Example:
-        >>> from torchcurriculum import Arrays, methods
+        >>> from torchcurriculum import Arrays, Curriculum, methods
         >>> x = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
         >>> data, model = Arrays(x, (x[:, 0] > 0).long()), nn.Linear(2, 2)
         >>> curriculum = Curriculum(methods.build("apw-e", 8, 5), data, batch_size=4)
@@ -48,7 +47,7 @@ class GraphedStep:
 
     def __init__(
         self,
-        curriculum: Curriculum,
+        curriculum: Any,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         autocast: Callable[[], AbstractContextManager[Any]] | None = None,
@@ -63,10 +62,8 @@ class GraphedStep:
 
     def __call__(self, batch: Batch) -> Tensor:
         """Takes one training step; returns the loss, whose value the next call may overwrite."""
-        if not len(batch.index):
-            return self._run(lambda: self.curriculum.loss(self.model, batch))
         with self._autocast():
-            batch = self.curriculum.method.view(self.model, batch)
+            batch = self.curriculum.view(self.model, batch)
         key = self._key(batch)
         if key is None:
             return self._step(batch)
@@ -76,15 +73,15 @@ class GraphedStep:
                 return self._aside(batch)
             self._captured[key] = _Captured(batch, self._step, self.optimizer)
         loss = self._captured[key].replay(batch)
-        self.curriculum.count_step()
+        self.curriculum.done(batch.step)
         return loss
 
     def _key(self, batch: Batch) -> Hashable | None:
-        """What must be the same for a captured step to be this batch's; None if it must run as it is."""
-        method = self.curriculum.method.graph_key()
+        """The key under which a captured step can be reused for this batch; None if it must run as it is."""
+        method = graph_key(self.curriculum.method, batch.epoch)
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
         whole = whole and len(batch.index) == self.curriculum.batch_size
-        right = self._capturable and world_size() == 1 and self.curriculum.nan_strategy == "error"
+        right = self._capturable and distributed.world_size() == 1 and self.curriculum.nan_strategy == "error"
         right = right and not self.curriculum.accumulates
         if method is None or not whole or not right:
             return None
@@ -104,7 +101,7 @@ class GraphedStep:
             return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
         # For the few rows at the end of an epoch, whose number may be another in every epoch, a compiled model would be
         # compiled again, and cuDNN would try all of its algorithms, which takes longer than an epoch.
-        model = uncompiled(self.model)
+        model = distributed.uncompiled(self.model)
         tries, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             return self._run(lambda: self.curriculum.viewed_loss(model, batch))

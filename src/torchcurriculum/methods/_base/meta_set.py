@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from ..core import Batch, Epoch, Step, Task, check_losses, derive, ranks, total, uncompiled, unwrapped
-from ..functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
+from ...core import Batch, Epoch, Step, Task, checks, distributed
+from ...functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
 
 __all__ = ["MetaSet"]
 
@@ -31,10 +30,8 @@ class MetaSet(nn.Module):
 
     def __init__(self, n: int, meta: Any = None, fraction: float = 0.1, batch_size: int = 100) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"meta_batch must be at least 1, got {batch_size!r}")
-        if meta is None and not 0 < fraction < 1:
-            raise ValueError(f"meta_fraction must lie between 0 and 1, got {fraction!r}")
+        checks.whole("meta_batch", batch_size)
+        checks.real("meta_fraction", fraction, "(0, 1)")
         if meta is None and n < 2:
             raise ValueError(f"rows cannot be held out of a training set of {n}; pass meta=(x, y)")
         self.n, self.meta = n, meta
@@ -46,7 +43,7 @@ class MetaSet(nn.Module):
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The rows that are left for training; None if the set is the user's. All epochs hold out the same rows."""
-        generator = torch.Generator().manual_seed(derive(epoch.seed, "meta"))
+        generator = torch.Generator().manual_seed(distributed.derive(epoch.seed, "meta"))
         if self.meta is not None:
             self.rows = torch.randperm(self.size, generator=generator)
             return None
@@ -68,7 +65,7 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = uncompiled(unwrapped(step.model))  # forward mode cannot see into a compiled model
+        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode cannot see into a compiled model
         if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
             words = "and fully_shard (FSDP2) gives each process a part; use DistributedDataParallel"
             raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")
@@ -79,8 +76,8 @@ class MetaSet(nn.Module):
         with torch.enable_grad():
             parameters = trainable(net)
             if virtual is not None:
-                parameters = moved(parameters, total(_weighted_gradient(losses, net, step, virtual)), -1.0)
-            direction = total(self._gradient(task, net, parameters, step))
+                parameters = moved(parameters, step.total(_weighted_gradient(losses, net, step, virtual)), -1.0)
+            direction = step.total(self._gradient(task, net, parameters, step))
         if not len(step.index):
             return direction.new_zeros(0, dtype=torch.float64)
         products = self._products(losses, net, direction)
@@ -106,14 +103,14 @@ class MetaSet(nn.Module):
         place = self.steps * self.batch_size + torch.arange(self.batch_size)
         self.steps += 1
         rows = self.rows[place % self.size]
-        rows = rows[dist.get_rank() :: ranks()] if ranks() > 1 else rows
+        rows = rows[distributed.rank() :: distributed.world_size()]
         leaves = list(parameters.values())
         if not len(rows):
             return torch.cat([torch.zeros_like(leaf).flatten() for leaf in leaves])
         batch = self._fetch(rows, step, task)
         losses = losses_at(lambda net: task.losses(net, batch)[1], net, parameters)
         if losses.device.type == "cpu":
-            check_losses(losses, rows, "error")
+            checks.check_losses(losses, rows, "error")
         return gradient(losses.sum() / self.batch_size, leaves)
 
     def _fetch(self, rows: Tensor, step: Step, task: Task) -> Batch:

@@ -1,15 +1,14 @@
 """A card for every method, made from the code so that it cannot drift.
 
-``python -m torchcurriculum.methods.card docs/methods`` writes them.
+``python docs/cards.py`` writes them to ``docs/methods``.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 
-from .registry import entry, names
+from torchcurriculum.methods import entry, names
 
 __all__ = ["card", "index", "write_cards"]
 
@@ -18,9 +17,11 @@ def card(name: str) -> str:
     """The card of one method, in Markdown: what it does, when to use it, what it costs, its knobs and reference."""
     known = entry(name)
     text = inspect.getdoc(known.method) or ""
+    made = inspect.signature(known.method).parameters
+    by_run = {name for name in known.options() if name not in made or made[name].default is inspect.Parameter.empty}
     knobs = [
-        f"| `{parameter.name}` | {_default(parameter)} |"
-        for parameter in inspect.signature(known.method).parameters.values()
+        f"| `{name}` | {'from the length of the run' if name in by_run and not value.default else _default(value)} |"
+        for name, value in known.options().items()
     ]
     table = "\n".join(["| knob | default |", "|---|---|", *knobs]) if knobs else "None."
     return "\n".join(
@@ -52,7 +53,7 @@ def card(name: str) -> str:
 def index() -> str:
     """A table of all methods, with a link to each card."""
     rows = [f"| [`{name}`]({name}.md) | {entry(name).summary} | {entry(name).cost} |" for name in names()]
-    head = ["# The methods", "", "Made by `python -m torchcurriculum.methods.card docs/methods`.", ""]
+    head = ["# The methods", "", "Made by `python docs/cards.py`.", ""]
     return "\n".join([*head, "| name | what it does | cost |", "|---|---|---|", *rows, ""])
 
 
@@ -76,4 +77,4 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 if __name__ == "__main__":
-    write_cards(Path(sys.argv[1]))
+    write_cards(Path(__file__).parent / "methods")

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Step, derive, total, unwrapped
-from ..functional.meta import flatten, gradient, undisturbed
-from ..functional.optim import adam_step
+from ...core import Step, checks, distributed
+from ...functional.meta import flatten, gradient, undisturbed
+from ...functional.optim import adam_step
 
 __all__ = ["Perceptron", "SideNet"]
 
@@ -72,7 +72,7 @@ class Perceptron(_Resizing):
     @staticmethod
     def _draw(inputs: int, size: int) -> Tensor:
         """PyTorch's start for linear layers, from a generator of its own: the same on every rank."""
-        generator = torch.Generator().manual_seed(derive("perceptron", size))
+        generator = torch.Generator().manual_seed(distributed.derive("perceptron", size))
         uniform = torch.rand(size, generator=generator, dtype=torch.float64)
         return (2 * uniform - 1) / math.sqrt(max(inputs, 1))
 
@@ -94,9 +94,7 @@ class SideNet(_Resizing):
     def __init__(self, net: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__()
         for name, value in {"lr": lr, "weight_decay": weight_decay}.items():
-            if not 0 <= value <= LARGEST_RATE:
-                limits = f"[0, {LARGEST_RATE:g}]"
-                raise ValueError(f"the {name} of a method's own network must lie in {limits}, got {value!r}")
+            checks.real(name, value, f"[0, {LARGEST_RATE:g}]")
         self.net, self.lr, self.weight_decay = net, lr, weight_decay
         for name in ("first", "second"):
             self.register_buffer(name, torch.zeros(0))
@@ -120,7 +118,7 @@ class SideNet(_Resizing):
         """One step of Adam on the sum over ranks of ``objective``, a scalar."""
         parameters = [p for p in self.net.parameters() if p.requires_grad]
         flat = flatten([p.detach() for p in parameters])
-        slope = total(gradient(objective, parameters)) + self.weight_decay * flat
+        slope = distributed.total(gradient(objective, parameters)) + self.weight_decay * flat
         if not len(self.first):
             self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
         self.steps += 1
@@ -133,9 +131,6 @@ class SideNet(_Resizing):
 def _features(step: Step) -> Tensor:
     """(B, C) what the default network reads: the model's outputs, detached, with large values compressed."""
     outputs = step.logits
-    if outputs is None and step.batch.task is not None:  # a wrapper that weighs before the forward pass
-        with torch.no_grad(), undisturbed(step.losses.device):
-            outputs = step.batch.task.forward(unwrapped(step.model), step.batch.x)
     outputs = getattr(outputs, "logits", outputs)
     if isinstance(outputs, Tensor) and outputs.ndim == 1:
         outputs = outputs.unsqueeze(1)

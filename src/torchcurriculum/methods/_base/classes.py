@@ -1,16 +1,13 @@
-"""What methods over classes share: the check that there are classes, and a step with losses of the method's own."""
+"""What methods over classes share: the check that there are classes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import Step
-
-__all__ = ["check_classes", "check_labels", "with_losses"]
+__all__ = ["check_classes", "check_labels"]
 
 
 def check_labels(y: Any, name: str) -> Tensor:
@@ -31,10 +28,3 @@ def check_classes(outputs: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
         )
     # A rank without rows has padding in its batch, and logits of no rows.
     return outputs, check_labels(y, name)[: len(outputs)]
-
-
-def with_losses(step: Step, losses: Tensor) -> Step:
-    """The step with other losses; rows that the shell found not to be finite keep what it put in their place."""
-    if step.valid is not None:
-        losses = torch.where(step.valid, losses, step.losses.detach().to(losses.dtype))
-    return replace(step, losses=losses)

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..core import Epoch
-from ..functional.pacing import difficulty_order, rank_within
+from ...core import Epoch, checks
+from ...functional.pacing import difficulty_order, rank_within
 from .paced import Paced
 
 __all__ = ["Order", "Ranked"]
@@ -27,7 +27,7 @@ class Ranked(Paced):
         warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without.
         order: ``"easy"`` first, ``"hard"`` first (anti-curriculum), or ``"random"`` (the control arm: the same pace and
             cost in steps, no difficulty; it leaves ``scores`` aside).
-        groups: (N,) int64 groups, for example classes, that keep their shares in every subset; None lets them not.
+        groups: (N,) int64 groups, for example classes, that keep their shares in every subset; None does not balance.
         scheme: Weights within the selection, for ``Paced``.
     """
 
@@ -45,13 +45,10 @@ class Ranked(Paced):
         **scheme: Any,
     ) -> None:
         super().__init__(n, pace, warmup if warmup is not None else int(scores is None), **scheme)
-        if order not in get_args(Order):
-            raise ValueError(f"order must be 'easy', 'hard' or 'random', got {order!r}")
+        checks.one_of("order", order, get_args(Order))
         self.order = order
-        self.scores = None if scores is None else one_for_each_row("scores", scores, n).double()
-        if self.scores is not None and bool(self.scores.isnan().any()):
-            raise ValueError(f"scores are NaN at rows {self.scores.isnan().nonzero().flatten()[:8].tolist()}")
-        self.groups = None if groups is None else one_for_each_row("groups", groups, n).long()
+        self.scores = None if scores is None else checks.row_values("scores", scores, self.n).double()
+        self.groups = None if groups is None else checks.row_values("groups", groups, self.n, integers=True).long()
         self.register_buffer("ranks", torch.zeros(n, dtype=torch.int64))
         self.register_buffer("ranked", torch.tensor(False))
 
@@ -79,16 +76,3 @@ class Ranked(Paced):
             places, sizes = rank_within(scores, self.groups.to(device))
             scores = (places + 0.5) / sizes
         return difficulty_order(scores, generator)
-
-
-def one_for_each_row(name: str, values: Any, n: int) -> Tensor:
-    """``values`` as a tensor (n,), or an error that says what was passed."""
-    try:
-        values = torch.as_tensor(values).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} must hold {n} numbers, got {type(values).__name__}: {error}") from error
-    if values.shape != (n,):
-        raise ValueError(
-            f"{name} must have one value for each of the {n} rows, shape ({n},), got {tuple(values.shape)}"
-        )
-    return values

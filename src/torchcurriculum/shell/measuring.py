@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import distributed
-from .core import Batch, NanStrategy, Task, check_losses, evaluating, unwrapped
-from .data.batches import to_device
-from .data.feed import Feed, untouched_generators
-from .distributed import Spread
+from .. import distributed
+from ..core import Batch, Epoch, Task, checks
+from ..data.batches import to_device
+from ..distributed import Sharded, evaluating, same_buffers, unwrapped
+from .feed import Feed, untouched_generators
 
 __all__ = ["Measurer", "device_of"]
 
@@ -46,14 +46,29 @@ class Measurer:
         self.n, self.feed, self.unpack, self.task = n, feed, unpack, task
         self.batch_size, self.exact_batch_size = batch_size, exact_batch_size
 
-    def losses(self, model: nn.Module, seed: Seed, nan_strategy: NanStrategy) -> Spread:
+    def losses(self, model: nn.Module, seed: Seed, nan_strategy: checks.NanStrategy) -> Sharded:
         """(N,) losses, of which each rank holds its share."""
         rows = distributed.share(self.n)
         losses = self._share(lambda net, batch: self.task.losses(net, batch)[1], model, seed)
-        losses, _ = check_losses(losses, torch.arange(rows.start, rows.stop), nan_strategy)
+        losses, _ = checks.check_losses(losses, torch.arange(rows.start, rows.stop), nan_strategy)
         values = losses.new_zeros(self.n)
         values[rows.start : rows.stop] = losses
-        return Spread(values)
+        return Sharded(values)
+
+    def epoch(
+        self, number: int, model: nn.Module, last: Sharded, measured: Callable[[], Sharded], seed: int, draws: Seed
+    ) -> Epoch:
+        """What a method may know at the start of an epoch; nothing is measured or exchanged before somebody asks."""
+        return Epoch(
+            number,
+            self.n,
+            last.whole,
+            lambda: measured().whole(),
+            lambda threshold: measured().at_most(threshold),
+            lambda function, net: self.all(function, net, draws),
+            model,
+            seed,
+        )
 
     def all(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
         """(N, ...) ``function(model, batch)`` of every row, on every rank."""
@@ -77,7 +92,7 @@ class Measurer:
         batches += [torch.arange(min(2, self.n))] * (passes - len(batches))
         indices = torch.cat(batches).to(device).split([len(part) for part in batches])
         parts: list[Tensor] = []
-        with torch.no_grad(), evaluating(net), untouched_generators(), distributed.one_model(net):
+        with torch.no_grad(), evaluating(net), untouched_generators(), same_buffers(net):
             for index, raw in zip(indices, self.feed.read(batches, seed, draws=False), strict=True):
                 x, y = self.unpack(raw)
                 batch = Batch(to_device(x, device), to_device(y, device), index, task=self.task)

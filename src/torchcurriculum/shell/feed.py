@@ -13,13 +13,15 @@ from numpy.random.mtrand import get_bit_generator, set_bit_generator
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from .arrays import Arrays
-from .batches import Plan
+from ..data.arrays import Arrays
+from ..data.batches import Plan
 
 __all__ = ["Feed", "untouched_generators"]
 
-BLOCK_ROWS = 8192  # rows of an in-memory set that are gathered and augmented together,
-BLOCK_BYTES = 2**28  # or fewer where rows are large
+# Rows of an in-memory set that are gathered and augmented together, or fewer where rows are large: many on an
+# accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
+BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 512
+BLOCK_BYTES = 2**28
 
 
 class Feed:
@@ -87,7 +89,8 @@ class Feed:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Gathers and augments a block of batches together: on an accelerator the host would else be the slower."""
         row_bytes = max(1, 4 * data.x[:1].nbytes)  # images grow fourfold when they become floats
-        rows = max(1, min(BLOCK_ROWS, BLOCK_BYTES // row_bytes))
+        most = CPU_BLOCK_ROWS if data.x.device.type == "cpu" else BLOCK_ROWS
+        rows = max(1, min(most, BLOCK_BYTES // row_bytes))
         length = max(1, rows // max(1, len(batches[0]))) if batches else 1
         for first in range(start - start % length, len(batches), length):
             block = batches[first : first + length]

@@ -1,0 +1,315 @@
+"""What users pass in: losses, indices and knobs. Every refusal says what was passed and what to do."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+__all__ = [
+    "FLOATS",
+    "Guarded",
+    "NanStrategy",
+    "all_finite",
+    "at_least_float32",
+    "check_index",
+    "check_losses",
+    "check_sample_losses",
+    "check_types",
+    "check_weights",
+    "forwards",
+    "one_of",
+    "real",
+    "row_values",
+    "whole",
+]
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+NanStrategy = Literal["error", "warn", "ignore"]
+FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+HALVES = frozenset((torch.float16, torch.bfloat16))
+NAN_LOSS = 1e4  # stands in for a loss that is not finite where the user chose to continue: a very hard sample
+
+
+REMOVED = {  # hooks of version 0.1, and what to do instead
+    "views": "nothing: a class that overrides view is asked for it",
+    "view_exchanges": "nothing: view is always called, also with a batch of no rows",
+    "weighs_by_loss": "nothing: step.losses are computed when weigh asks for them",
+    "plan_whole": "epoch.whole in plan: True where every row's weight must be current afterwards",
+    "sync": "add_rows(name, values): per-row state that the base class keeps equal on all ranks",
+    "fused": "nothing: fast paths are in torchcurriculum.fast, by the exact class",
+    "graph_key": "nothing: fast paths are in torchcurriculum.fast, by the exact class",
+}
+
+
+# ---------------------------------------------------------------------- losses and indices
+
+
+def at_least_float32(outputs: Any) -> Any:
+    """Half-precision outputs as float32: their losses would have two or three digits.
+
+    Under autocast as well, where cross-entropy rounds before it returns float32.
+    """
+    half = isinstance(outputs, Tensor) and outputs.dtype in HALVES
+    return outputs.float() if half else outputs
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether all values are finite: one sum, and a second look only where it overflows."""
+    return math.isfinite(values.detach().sum().item()) or bool(values.isfinite().all())
+
+
+def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) -> tuple[Tensor, Tensor | None]:
+    """Refuses, reports or silences losses that are not finite, and names their rows.
+
+    Args:
+        losses: (B,) losses.
+        index: (B,) their rows; None when losses are those of all rows in order.
+        strategy: ``"error"`` raises; ``"warn"`` warns and continues; ``"ignore"`` continues.
+
+    Returns:
+        The losses, with those that are not finite replaced by a large number, and a (B,) mask of the finite ones
+        (None when all are).
+    """
+    if losses.dtype not in FLOATS:
+        raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
+    if all_finite(losses):
+        return losses, None
+    finite = losses.isfinite()
+    bad = (~finite).nonzero().flatten().cpu()
+    rows = bad if index is None else index.cpu()[bad]
+    message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
+    message += ", ..." if len(rows) > 8 else ""
+    if strategy == "error":
+        raise ValueError(f"{message}. Mend the data or the learning rate, or pass nan_strategy='warn' or 'ignore'.")
+    if strategy == "warn":
+        warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
+    return torch.where(finite, losses, NAN_LOSS), finite
+
+
+def check_sample_losses(losses: Any, size: int) -> Tensor:
+    """``losses`` if there is one for each of ``size`` rows; an error that says what to do if not."""
+    if not isinstance(losses, Tensor) or losses.shape != (size,):
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(
+            f"loss_fn must return one loss per sample, shape ({size},), but returned {shape}. If it reduces, pass "
+            "reduction='none'; if it keeps positions (tokens, pixels), average them per sample."
+        )
+    return losses
+
+
+def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:
+    """Refuses weights that made a loss NaN; on an accelerator looking would make the step wait."""
+    if loss.device.type != "cpu" or torch.compiler.is_compiling() or math.isfinite(loss.item()):
+        return
+    if not all_finite(weights):
+        rows = index[(~weights.isfinite()).to(index.device)]
+        raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are NaN or infinite")
+
+
+def check_index(index: Tensor, n: int, size: int) -> None:
+    """Refuses an index that is not a (B,) int64 tensor of different rows below ``n``.
+
+    Values are checked only when the index is in host memory, where a loader puts it: reading a device's memory would
+    make every step wait.
+    """
+    if not isinstance(index, Tensor):
+        raise TypeError(f"index must be an int64 tensor of shape ({size},), got {type(index).__name__}")
+    if index.dtype != torch.int64 or index.shape != (size,):
+        raise ValueError(f"index must be int64 of shape ({size},), got {index.dtype} of shape {tuple(index.shape)}")
+    if index.device.type != "cpu" or size == 0 or torch.compiler.is_compiling():
+        return
+    ordered = index.sort().values
+    if ordered[0] < 0 or ordered[-1] >= n:
+        wrong = index[(index < 0) | (index >= n)]
+        raise IndexError(f"rows {wrong[:8].tolist()} are outside of the training set, which has {n} rows")
+    if size > 1 and bool((ordered[1:] == ordered[:-1]).any()):
+        twice = ordered[1:][ordered[1:] == ordered[:-1]].unique()
+        raise ValueError(f"rows {twice[:8].tolist()} stand in this batch more than once; each row has one weight")
+
+
+# ---------------------------------------------------------------------- knobs
+
+
+def whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:
+    """``value`` as an int of at least ``least``.
+
+    Example:
+        >>> whole("epochs", 0)
+        Traceback (most recent call last):
+        ValueError: epochs must be a whole number, at least 1, got 0
+    """
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be {what}, at least {least}, got {value!r:.60}")
+    return int(value)
+
+
+def real(name: str, value: Any, interval: str, hint: str = "") -> None:
+    """Refuses what is not a number inside ``interval``, which is written as in mathematics: ``"(0, 1]"``.
+
+    Example:
+        >>> real("tau", 1.5, "(0, 1)", "the paper takes 0.5")
+        Traceback (most recent call last):
+        ValueError: tau must be a number in (0, 1), got 1.5; the paper takes 0.5
+    """
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    inside = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    inside = inside and (low <= value if interval[0] == "[" else low < value)
+    if not inside or not (value <= high if interval[-1] == "]" else value < high):
+        raise ValueError(f"{name} must be a number in {interval}, got {value!r:.60}" + (f"; {hint}" if hint else ""))
+
+
+def one_of(name: str, value: Any, words: Sequence[Any]) -> None:
+    """Refuses what is not one of ``words``.
+
+    Example:
+        >>> one_of("order", "eazy", ["easy", "hard"])
+        Traceback (most recent call last):
+        ValueError: order must be 'easy' or 'hard', got 'eazy'
+    """
+    if not isinstance(value, str) or value not in words:
+        *others, last = map(repr, words)
+        raise ValueError(f"{name} must be {', '.join(others)}{' or ' if others else ''}{last}, got {value!r:.60}")
+
+
+def row_values(name: str, values: Any, n: int, integers: bool = False) -> Tensor:
+    """``values`` as a tensor (n,) of numbers, or an error that says what was passed."""
+    try:
+        values = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must hold {n} numbers, got {type(values).__name__}: {error}") from error
+    if values.shape != (n,):
+        raise ValueError(
+            f"{name} must have one value for each of the {n} rows, shape ({n},), got {tuple(values.shape)}"
+        )
+    if integers and (values.is_floating_point() or values.is_complex()):
+        raise ValueError(f"{name} must be {n} whole numbers, got {values.dtype}")
+    if bool(values.isnan().any()):
+        raise ValueError(f"{name} are NaN at rows {values.isnan().nonzero().flatten()[:8].tolist()}")
+    return values
+
+
+def forwards(verb: Verb) -> Verb:
+    """Marks a verb that only hands on what it is given."""
+    verb.forwards = True  # type: ignore[attr-defined]
+    return verb
+
+
+def check_types(made: Callable[..., Any]) -> Callable[..., Any]:
+    """A constructor that first compares its arguments with its own type hints, and refuses NaN, each by name.
+
+    Example:
+        >>> class Knob:
+        ...     @check_types
+        ...     def __init__(self, size: int = 1) -> None: ...
+        >>> Knob(size="large")
+        Traceback (most recent call last):
+        TypeError: size of Knob must be int, got 'large'
+    """
+    signature = inspect.signature(made)
+    named = {name for name, p in signature.parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+    @functools.wraps(made)
+    def checked(owner: Any, *args: Any, **options: Any) -> Any:
+        cls = owner if isinstance(owner, type) else type(owner)
+        try:
+            given = signature.bind(owner, *args, **options).arguments
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}") from None
+        hints = get_type_hints(made)
+        for name in named & given.keys():
+            if name in hints and not fits(given[name], hints[name]):
+                kind = signature.parameters[name].annotation
+                raise TypeError(f"{name} of {cls.__name__} must be {kind}, got {given[name]!r:.60}")
+            if isinstance(given[name], float) and math.isnan(given[name]):
+                raise ValueError(f"{name} of {cls.__name__} is NaN; pass a number")
+        return made(owner, *args, **options)
+
+    return checked
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the kind that a type hint names; numbers of NumPy count as numbers."""
+    kind = get_origin(hint) or hint
+    if kind is Any:
+        return True
+    if kind in (Union, UnionType):
+        return any(fits(value, part) for part in get_args(hint))
+    if kind is Literal:
+        return isinstance(value, str)  # which words there are, the method says better
+    if kind in (int, float):
+        number = numbers.Integral if kind is int else numbers.Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _check_run(made: Callable[..., Any]) -> Callable[..., Any]:
+    """``for_run`` with its arguments checked, the size of the set and of the run among them."""
+
+    @functools.wraps(made)
+    def checked(cls: type, n: int, epochs: int, *args: Any, **options: Any) -> Any:
+        return check_types(made)(cls, whole("n", n), whole("epochs", epochs), *args, **options)
+
+    return checked
+
+
+class Guarded(nn.Module):
+    """A module whose arguments are checked by their type hints, and whose state is loaded all or nothing."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = check_types(cls.__init__)  # type: ignore[method-assign]
+        if "for_run" in vars(cls):
+            cls.for_run = classmethod(_check_run(vars(cls)["for_run"].__func__))  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in REMOVED:
+            if hasattr(type(self), name):
+                self._refuse_hook(name)
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, **options: Any) -> Self:
+        """The method for a run of ``epochs`` epochs over ``n`` rows: the constructor, told what it asks for."""
+        known = {"n": whole("n", n), "epochs": whole("epochs", epochs)}
+        asked = inspect.signature(cls).parameters
+        return cls(**{**{name: value for name, value in known.items() if name in asked}, **options})
+
+    @property
+    def changes_batches(self) -> bool:
+        """Whether this method, or one inside of it, overrides ``view`` and does not only forward it."""
+        views = [getattr(type(part), "view", forwards) for part in self.modules() if isinstance(part, Guarded)]
+        return not all(getattr(view, "forwards", False) for view in views)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in REMOVED:
+            self._refuse_hook(name)
+        super().__setattr__(name, value)
+
+    def _refuse_hook(self, name: str) -> None:
+        raise TypeError(f"{type(self).__name__}.{name} is a hook of version 0.1. Instead: {REMOVED[name]}.")
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """PyTorch's own, but all or nothing: a state that does not fit raises and changes nothing."""
+        before = copy.deepcopy(self.state_dict())
+        try:
+            for name in [name for name in before if name.endswith("_extra_state") and name in state_dict]:
+                value, known = state_dict[name], before[name]  # PyTorch does not check these
+                if not isinstance(value, Tensor) or (value.dtype, value.ndim) != (known.dtype, known.ndim):
+                    raise TypeError(f"{name} must be a {known.dtype} tensor of {known.ndim} dimensions")
+            return super().load_state_dict(state_dict, strict, assign)
+        except Exception as error:
+            super().load_state_dict(before)
+            if isinstance(error, RuntimeError):  # PyTorch's own sentence
+                raise
+            raise ValueError(f"the state does not fit this {type(self).__name__}: {error!r}") from error

@@ -1,0 +1,142 @@
+"""`Hosting`: the half of `Curriculum` that trainers with a loop of their own call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..core import Batch, Method, Task
+from ..data.batches import to_device
+from ..distributed import derive, rank
+from .feed import Feed
+from .order import Order
+from .state import Progress
+from .steps import Steps
+
+__all__ = ["Hosting"]
+
+
+class Hosting:
+    """Batches one at a time, losses that the caller has computed, accumulation, a loader."""
+
+    method: Method
+    task: Task
+    seed: int
+    _device: torch.device
+    _unpack: Callable[[Any], tuple[Any, Any]]
+    _feed: Feed
+    _order: Order
+    _progress: Progress
+    _steps: Steps
+
+    @property
+    def number(self) -> int:
+        """The epoch, from 1; 0 before the first."""
+        return self._progress.number
+
+    @property
+    def steps_done(self) -> int:
+        """Batches of this epoch that are done."""
+        return self._progress.steps
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an epoch has begun and not ended."""
+        return self._progress.open
+
+    @property
+    def rows(self) -> Tensor | None:
+        """The rows that the method has planned for this epoch; None is all of them."""
+        return self._order.rows
+
+    @property
+    def last(self) -> Tensor:
+        """(N,) the losses last seen while training, +inf for rows never seen. All ranks must ask."""
+        return self._steps.last.whole()
+
+    def batches(self) -> list[Tensor]:
+        """This rank's rows of every batch of the epoch; the first ``steps_done`` of them are done.
+
+        Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
+        then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
+        """
+        return self._order.mine()
+
+    def loader(self) -> DataLoader[Any]:
+        """A loader of the batches of the epoch, for a trainer that wants one: always the same, so that workers stay.
+
+        Its batches come in the order of ``batches``, from the first, with padding where this rank has no rows. Before
+        the first ``start`` they are those of an epoch over everything, for trainers that count steps beforehand.
+        """
+        return self._feed.loader(self._order.padded(), self._order.seed_for("augment"))
+
+    def accumulate(self, batches: int) -> None:
+        """Says that the next ``batches`` batches make one optimizer step: ``loss`` and ``reduce`` give its parts.
+
+        The sum is the loss of one large batch, its weights normalised over all rows of it, if the method weighs rows
+        whatever their losses (vanilla, E-weighting). A method that weighs by loss sees one batch at a time; each then
+        counts by the number of its rows. All ranks must call it.
+        """
+        first, self._steps.shares = self.steps_done, {}
+        sizes = [len(rows) for rows in self._order.batches()[first : first + batches]]
+        if len(sizes) > 1:
+            mine = enumerate(self.batches()[first : first + batches], first)
+            parts = [self._batch(None, None, rows.to(self._device), step) for step, rows in mine]
+            self._steps.accumulate(parts, torch.tensor(sizes, device=self._device))
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the next batch is a part of a larger one."""
+        return self.steps_done in self._steps.shares
+
+    def read(self) -> Iterator[Any]:
+        """The raw batches of this rank that are not done yet, as the data set and the collate function make them.
+
+        What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
+        """
+        return self._feed.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
+
+    def batch(self, raw: Any, index: Tensor | None = None, step: int | None = None) -> Batch:
+        """A batch of the epoch on the model's device, ready for ``loss``.
+
+        Args:
+            raw: What a loader gave for the rows of this batch.
+            index: Its rows; None if batches come in the order of ``batches``.
+            step: Its number; None if it is the next one.
+        """
+        step = self.steps_done if step is None else step
+        x, y = self._unpack(raw)
+        rows = self.batches()[step] if index is None else index
+        return self._batch(to_device(x, self._device), to_device(y, self._device), rows.to(self._device), step)
+
+    def reduce(self, losses: Tensor, index: Tensor | None = None, step: int | None = None) -> Tensor:
+        """The weighted scalar of losses that the caller has computed; notes them as ``loss`` does.
+
+        Args:
+            losses: (B,) losses of the batch, with gradients.
+            index: (B,) its rows; None if batches come in the order of ``batches``.
+            step: Its number; None if it is the next one.
+
+        Raises:
+            TypeError: If the method looks at more than losses: it changes the batch, or wants the model's outputs.
+        """
+        if self.method.changes_batches:
+            name = type(self.method).__name__
+            raise TypeError(f"{name} changes the batch before the model sees it; use loss(model, batch) in the loop")
+        step = self.steps_done if step is None else step
+        rows = self.batches()[step] if index is None else index
+        loss = self._steps.reduce(losses, self._batch(None, None, rows.to(losses.device), step))
+        self.done(step)
+        return loss
+
+    def done(self, step: int) -> None:
+        """Counts a batch as done, by its number; ``loss`` and ``reduce`` do so themselves, a replayed step cannot."""
+        self._progress.done(step)
+
+    def _batch(self, x: Any, y: Any, rows: Tensor, step: int) -> Batch:
+        seed = derive(self.seed, self.number, step, rank())
+        return Batch(x, y, rows, None, self.task, seed, self.number, step)

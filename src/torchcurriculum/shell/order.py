@@ -1,0 +1,87 @@
+"""`Order`: which rows make the batches of an epoch, and which of them are this rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..distributed import derive, rank, world_size
+
+__all__ = ["Order", "check_plan"]
+
+
+class Order:
+    """The batches of an epoch as a function of (seed, epoch, rank): a resumed run needs no generator state.
+
+    The rows are shuffled and cut into batches of ``batch_size``. A single row that would be left over joins the batch
+    before it: how many rows there are is the plan's doing, and batch norm cannot take a batch of one.
+
+    Args:
+        n: Rows of the training set.
+        batch_size: Rows of the global batch.
+        drop_last: Leave out the last rows if they do not fill a batch.
+        seed: The curriculum's.
+
+    Example:
+        >>> order = Order(5, batch_size=2, drop_last=False, seed=0)
+        >>> order.begin(1, None)
+        >>> [len(rows) for rows in order.batches()]
+        [2, 3]
+    """
+
+    def __init__(self, n: int, batch_size: int, drop_last: bool, seed: int) -> None:
+        self.n, self.batch_size, self.drop_last, self.seed = n, batch_size, drop_last, seed
+        self.begin(0, None)
+
+    def begin(self, number: int, rows: Tensor | None) -> None:
+        """An epoch begins over these rows; None is all of them."""
+        self.number, self.rows = number, rows
+        self._batches: list[Tensor] | None = None
+        self._mine: tuple[int, list[Tensor]] = (0, [])  # for how many ranks, and this rank's part
+
+    def batches(self) -> list[Tensor]:
+        """The rows of every global batch."""
+        if self._batches is None:
+            self._batches = self._shuffle()
+        return self._batches
+
+    def mine(self) -> list[Tensor]:
+        """This rank's rows of every batch; a rank may have none in the last one."""
+        ranks, batches = world_size(), self.batches()
+        if ranks == 1:
+            return batches
+        if self._mine[0] != ranks or len(self._mine[1]) != len(batches):
+            self._mine = ranks, [batch[rank() :: ranks] for batch in batches]
+        return self._mine[1]
+
+    def padded(self) -> list[Tensor]:
+        """What this rank reads: its rows, and two other rows where it has none, so that it can make a pass."""
+        return [rows if len(rows) else self.batches()[0][:2] for rows in self.mine()]
+
+    def seed_for(self, purpose: str) -> Callable[[int], int]:
+        """``seed(position)``: what a batch of this epoch draws from on this rank."""
+        return lambda position: derive(self.seed, self.number, position, rank(), purpose)
+
+    def _shuffle(self) -> list[Tensor]:
+        rows = torch.arange(self.n) if self.rows is None else self.rows
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
+        batches = list(rows[torch.randperm(len(rows), generator=generator)].split(self.batch_size))
+        if self.drop_last and len(batches) > 1 and len(batches[-1]) < self.batch_size:
+            batches.pop()
+        if len(batches) > 1 and len(batches[-1]) == 1 < self.batch_size:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
+
+
+def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | None:
+    """The rows that a method has planned, on the host; an error if they are not different rows of the set."""
+    if rows is None:
+        return None
+    rows = rows.detach().cpu().to(torch.int64).flatten()
+    if not len(rows):
+        raise ValueError(f"{name} planned no rows for epoch {number}; an epoch needs at least one")
+    if rows.min() < 0 or rows.max() >= n or len(rows.unique()) != len(rows):
+        raise ValueError(f"{name} planned rows twice or outside of range({n}) for epoch {number}")
+    return rows

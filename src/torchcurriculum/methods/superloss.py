@@ -90,8 +90,9 @@ class SuperLoss(Method):
         """tau moves to the mean of the batch: all the way at first, then by its share."""
         first, count = self.seen == 0, step.size()
         self.seen += count
-        share = count / self.seen if self.rule == "average" else 1 - self.smoothing
-        self.tau.lerp_(step.total(losses.sum()) / count, torch.where(first, 1.0, share))
+        share = count / self.seen if self.rule == "average" else torch.full_like(count, 1 - self.smoothing)
+        share = torch.where(first, torch.ones_like(share), share)
+        self.tau += share * (step.total(losses.sum()) / count - self.tau)
 
 
 register(

@@ -212,7 +212,7 @@ def test_data_sets_that_cannot_be_weighed_are_refused() -> None:
         Curriculum(Vanilla(), Arrays(X, Y), measure_set=Arrays(X[:3], Y[:3]))
     with pytest.raises(ValueError, match="measure must be 'pass' or 'running', got 'guess'"):
         Curriculum(Vanilla(), Arrays(X, Y), measure="guess")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size must be .*got 0"):
         Curriculum(Vanilla(), Arrays(X, Y), batch_size=0)
     with pytest.raises(ValueError, match="there are 3 inputs and 22 targets"):
         Arrays(X[:3], Y)
@@ -242,9 +242,10 @@ def test_nan_strategies_of_the_shell() -> None:
     for measure in ("pass", "running"):
         model = nn.Sequential(nn.Linear(3, 2))
         curriculum = Curriculum(APW(22, q=2), Arrays(x, Y), batch_size=4, measure=measure, nan_strategy="warn")
-        with pytest.warns(UserWarning, match=r"NaN or infinite, at rows \[3\]"):
+        with pytest.warns(UserWarning, match=r"rows \[3\].* NaN or infinite|NaN or infinite, at rows \[3\]"):
             go_through(curriculum, model, 2)
         assert curriculum.method.weights.isfinite().all()
+        assert all(value.isfinite().all() for value in model.state_dict().values())
     quiet = Curriculum(APW(22, q=2), Arrays(x, Y), batch_size=4, nan_strategy="ignore")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -260,7 +261,7 @@ def test_foreign_states_are_refused_and_change_nothing() -> None:
         (Curriculum(APW(21, q=4), Arrays(X[1:], Y[1:])), state, "a training set of 22 rows, and this one has 21"),
         (Curriculum(APW(22, q=4), Arrays(X, 1 - Y)), state, "with other labels"),
         (Curriculum(Vanilla(), Arrays(X, Y)), state, "the state is of APW, and this method is Vanilla"),
-        (curriculum, {**state, "format": 2}, "has format 2; this version reads 1"),
+        (curriculum, {**state, "format": 1}, "has format 1; this version reads 2"),
         (curriculum, {**state, "open": True, "seed": 9}, "inside an epoch with seed 9"),
     ]
     for other, foreign, message in cases:

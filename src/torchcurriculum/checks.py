@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import inspect
 import math
 import numbers
@@ -28,6 +29,7 @@ __all__ = [
     "check_weights",
     "forwards",
     "one_of",
+    "plain",
     "real",
     "row_values",
     "whole",
@@ -140,16 +142,18 @@ def check_index(index: Tensor, n: int, size: int) -> None:
 # ---------------------------------------------------------------------- knobs
 
 
-def whole(name: str, value: Any, least: int = 1, what: str = "a whole number") -> int:
-    """``value`` as an int of at least ``least``.
+def whole(name: str, value: Any, least: int | None = 1, what: str = "a whole number") -> int:
+    """``value`` as an int of at least ``least``; None sets no limit.
 
     Example:
         >>> whole("epochs", 0)
         Traceback (most recent call last):
         ValueError: epochs must be a whole number, at least 1, got 0
     """
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be {what}, at least {least}, got {value!r:.60}")
+    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not number or (least is not None and value < least):
+        limit = "" if least is None else f", at least {least}"
+        raise ValueError(f"{name} must be {what}{limit}, got {value!r:.60}")
     return int(value)
 
 
@@ -232,9 +236,36 @@ def check_types(made: Callable[..., Any]) -> Callable[..., Any]:
                 raise TypeError(f"{name} of {cls.__name__} must be {kind}, got {given[name]!r:.60}")
             if isinstance(given[name], float) and math.isnan(given[name]):
                 raise ValueError(f"{name} of {cls.__name__} is NaN; pass a number")
+        if not isinstance(owner, type) and "_arguments" not in vars(owner):  # the outermost constructor's
+            bound = signature.bind(owner, *args, **options)
+            bound.apply_defaults()
+            object.__setattr__(owner, "_arguments", dict(list(bound.arguments.items())[1:]))
         return made(owner, *args, **options)
 
     return checked
+
+
+def plain(value: Any) -> Any:
+    """A knob as JSON can hold it: numbers and words as they are, tensors by a checksum, methods by their knobs.
+
+    Example:
+        >>> plain((1, 0.5, None)), plain(torch.zeros(2)), plain(abs)
+        ([1, 0.5, None], 'float32 (2,) b81ef4', 'abs')
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, numbers.Real):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, Guarded):
+        return {"class": type(value).__name__, **value.arguments}
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
+    if isinstance(value, Tensor):
+        digest = hashlib.blake2b(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest_size=3)
+        return f"{str(value.dtype)[6:]} {tuple(value.shape)} {digest.hexdigest()}"
+    return getattr(value, "__qualname__", type(value).__name__)
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -284,6 +315,11 @@ class Guarded(nn.Module):
         known = {"n": whole("n", n), "epochs": whole("epochs", epochs)}
         asked = inspect.signature(cls).parameters
         return cls(**{**{name: value for name, value in known.items() if name in asked}, **options})
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor was given, as JSON can hold it."""
+        return {name: plain(value) for name, value in vars(self).get("_arguments", {}).items()}
 
     @property
     def changes_batches(self) -> bool:

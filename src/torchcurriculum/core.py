@@ -38,11 +38,13 @@ class Task:
     """How a model meets a batch: ``forward(model, x) -> outputs``, ``loss_fn(outputs, y) -> (B,)``.
 
     ``rows(index) -> Batch`` gives any rows of the training set as they are, for methods that hold some out.
+    ``nan_strategy`` says what to do about losses that are not finite.
     """
 
     forward: Forward
     loss_fn: LossFunction
     rows: Callable[[Tensor], Batch] | None = None
+    nan_strategy: checks.NanStrategy = "error"
 
     def losses(self, model: nn.Module, batch: Batch) -> tuple[Any, Tensor]:
         """Outputs of the model and the (B,) losses, with gradients; of a mixed batch, the mixture of its two losses."""
@@ -164,7 +166,7 @@ class Step:
     """One forward pass, before its losses become a scalar.
 
     Without losses it measures them, and outputs, when somebody asks: one pass in evaluation mode, without gradients.
-    ``model`` is None where a loop gives losses alone; ``valid`` are the rows whose losses are finite, None if all are.
+    ``model`` is None where a loop gives losses alone.
     """
 
     def __init__(
@@ -173,19 +175,17 @@ class Step:
         batch: Batch,
         logits: Any = None,
         losses: Tensor | None = None,
-        valid: Tensor | None = None,
     ) -> None:
         self.batch, self.index, self.epoch = batch, batch.index, batch.epoch
-        self._model, self._logits, self._losses, self.valid = model, logits, losses, valid
+        self._model, self._logits, self._losses = model, logits, losses
+        self.used: list[Tensor] = []  # the weights that ``reduce`` was given last; copies of the step share it
 
     def with_(self, batch: Batch | None = None, losses: Tensor | None = None) -> Step:
-        """A copy with another batch or other losses; rows that are not finite keep what stands in their place."""
+        """A copy with another batch or other losses."""
         made = copy.copy(self)
         if batch is not None:
             made.batch, made.index, made.epoch = batch, batch.index, batch.epoch
-        if losses is not None:
-            valid, before = self.valid, self.losses.detach().to(losses.dtype)
-            made._losses = losses if valid is None else torch.where(valid, losses, before)
+        made._losses = self._losses if losses is None else losses
         return made
 
     @property
@@ -232,8 +232,7 @@ class Step:
         weights = weights.to(losses.dtype)
         if weights.requires_grad:
             weights = weights.detach()
-        if self.valid is not None:
-            weights = weights * self.valid
+        self.used[:] = [weights]
         loss = torch.dot(weights, losses)
         checks.check_weights(loss, weights, self.index)
         return loss * world_size() if world_size() > 1 else loss

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from .shell.feed import Feed
 from .shell.hosting import Hosting
 from .shell.measuring import Measurer, device_of
 from .shell.order import Order, check_plan
-from .shell.state import FORMAT, Progress, cloned, refuse_foreign
+from .shell.state import FORMAT, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
 from .shell.steps import Steps, call, cross_entropy
 
 __all__ = ["Curriculum"]
@@ -102,16 +102,18 @@ class Curriculum(Hosting):
         rows = getattr(method, "n", self.n)
         if rows != self.n:
             raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
-        if measure not in ("pass", "running"):
-            raise ValueError(f"measure must be 'pass' or 'running', got {measure!r}")
+        checks.one_of("measure", measure, ("pass", "running"))
+        checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
+        batch_size = checks.whole("batch_size", batch_size)
+        seed = checks.whole("seed", seed, None)
+        if not isinstance(method, Method):
+            raise TypeError(f"method must be a method such as APW(n, q), got {type(method).__name__}")
         if measure_set is not None and length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size!r}")
         self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
-        self.task = Task(forward, loss_fn, self._fetch_rows)
-        self._device, self._unpack, self._started = torch.device("cpu"), unpack, 0.0
+        self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
+        self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
         self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent_workers)
         measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
@@ -162,6 +164,9 @@ class Curriculum(Hosting):
             self.finish()  # the user left the epoch before its end
         self._device = device_of(model)
         self._follow(self._device)
+        if not self._compared:
+            compare_ranks(self._said(), self._device)
+            self._compared = True
         self._started = time.perf_counter()
         if not self.is_open:
             self._begin(model)
@@ -217,6 +222,19 @@ class Curriculum(Hosting):
         if done:
             self._steps.last.rewritten(torch.cat(done), torch.cat(self.batches()[: self.steps_done]))
 
+    def _said(self) -> dict[str, Any]:
+        """What must be the same for ranks to train together and for a state to be resumed."""
+        return {
+            "n": self.n,
+            "labels": fingerprint(self.train_set),
+            "method_class": type(self.method).__name__,
+            "knobs": self.method.arguments,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "measure": self.measure,
+            "drop_last": self.drop_last,
+        }
+
     def _make_record(self, record: Record | str | Path | None) -> Record:
         if isinstance(record, Record):
             return record
@@ -238,26 +256,30 @@ class Curriculum(Hosting):
         measured = None if self._measured is None else self._measured.whole()
         return {
             "format": FORMAT,
-            "n": self.n,
-            "labels": fingerprint(self.train_set),
-            "method_class": type(self.method).__name__,
-            "seed": self.seed,
-            "batch_size": self.batch_size,
+            **self._said(),
             **self._progress.state_dict(),
             **cloned({"rows": self.rows, "last": self._steps.last.whole(), "measured": measured}),
             "method": cloned(self.method.state_dict()),
             "epochs": [dict(row) for row in self.record.epochs],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], knobs: Literal["same", "given", "state"] = "same") -> None:
         """Takes back a state; the next ``epoch`` resumes after the last batch that was done. All ranks must call it.
 
+        Args:
+            state: What ``state_dict`` gave.
+            knobs: What to do if the state was made with other knobs of the method, ``measure`` or ``drop_last``:
+                ``"same"`` refuses and names them, ``"given"`` keeps those given now, ``"state"`` takes the state's.
+
         Raises:
-            ValueError: If the state is of another format, method or training set; nothing is changed then.
+            ValueError: If the state is not whole, or of another format, method or training set; nothing is changed
+                then.
         """
-        refuse_foreign(state, self.method, self.n, fingerprint(self.train_set), self.seed, self.batch_size)
+        checks.one_of("knobs", knobs, ("same", "given", "state"))
+        other = refuse_foreign(state, self._said(), knobs)
         self.method.agree()  # or what ranks wrote before would be merged into what they load
         self.method.load_state_dict(state["method"])
+        set_knobs(self, other, state if knobs == "state" else self._said())
         self._progress.load_state_dict(state)
         self._order.begin(self.number, state["rows"])
         self._steps.shares, self._started = {}, time.perf_counter()

@@ -297,6 +297,9 @@ def same_buffers(net: nn.Module) -> Iterator[None]:
             buffer.copy_(own)
 
 
+SMALL = 1 << 16  # numbers of a buffer that a step may write; larger ones are written by an epoch's plan
+
+
 class RowState(nn.Module):
     """A module with state for each row of the training set, equal on all ranks whenever they agree.
 
@@ -313,6 +316,8 @@ class RowState(nn.Module):
             name: The buffer's name.
             values: (N, ...) floating-point values at the start.
         """
+        if not values.is_floating_point():
+            raise TypeError(f"add_rows needs floating-point values, which ranks can merge; {name} has {values.dtype}")
         self.register_buffer(name, values)
         self._row_state = (*self._row_state, name)
 
@@ -337,6 +342,23 @@ class RowState(nn.Module):
                 values = getattr(part, name)
                 values.copy_(merge_rows(values, part._written.to(values.device)))
             part._written = None
+
+    @contextmanager
+    def on_trial(self, index: Tensor) -> Iterator[None]:
+        """Whatever a step over these rows writes inside, is undone afterwards; state of all rows is declared."""
+        parts = [part for part in self.modules() if isinstance(part, RowState)]
+        rows = [(getattr(part, name), index) for part in parts for name in part._row_state]
+        declared = {id(values) for values, _ in rows}
+        held = [(values, values[where].clone()) for values, where in rows]
+        others = [buffer for buffer in self.buffers() if id(buffer) not in declared and buffer.numel() <= SMALL]
+        kept = [(buffer, buffer.clone()) for buffer in others]
+        try:
+            yield
+        finally:
+            for values, before in held:
+                values[index] = before
+            for buffer, before in kept:
+                buffer.copy_(before)
 
     def _parts(self) -> Iterator[RowState]:
         """This module and those inside it that have rows."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .core import Batch, Epoch, Method, Step, Task, checks
-from .distributed import merge_rows, total
+from .distributed import derive, merge_rows, rank, total
 
 __all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
 
@@ -140,7 +140,6 @@ class Weighted(nn.Module):
 
     last: Tensor
     seen: Tensor
-    number: Tensor
 
     def __init__(self, criterion: nn.Module, method: Method, n: int | None = None) -> None:
         super().__init__()
@@ -154,7 +153,7 @@ class Weighted(nn.Module):
         self.losses, self.method, self.n = per_sample(criterion), method, rows
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
-        self.register_buffer("number", torch.tensor(0))
+        self.number, self.step = 0, 0  # of the epoch and of the batch in it; on the host, so that no step waits
 
     def advance(self, losses: Tensor | None = None) -> None:
         """Begins an epoch.
@@ -167,9 +166,9 @@ class Weighted(nn.Module):
             if losses.shape != (self.n,):
                 raise ValueError(f"there must be one loss for each of {self.n} rows, got shape {tuple(losses.shape)}")
             checks.check_losses(losses, None, "error")
-        self.number += 1
+        self.number, self.step = self.number + 1, 0
         measured = self.last if losses is None else losses.detach()
-        rows = self.method.plan(Epoch(int(self.number), self.n, self.last, lambda: measured))
+        rows = self.method.plan(Epoch(self.number, self.n, self.last, lambda: measured))
         if rows is not None:
             raise TypeError(f"{type(self.method).__name__} chooses the rows of an epoch; use Curriculum, which can")
 
@@ -187,13 +186,24 @@ class Weighted(nn.Module):
         index = index.to(losses.device)
         if losses.device.type == "cpu":
             checks.check_losses(losses.detach(), index, "error")
-        batch = Batch(None, y, index, task=Task(_no_forward, self.losses), epoch=max(1, int(self.number)))
+        seed = derive("weighted", self.number, self.step, rank())
+        task, epoch = Task(_no_forward, self.losses), max(1, self.number)
+        batch = Batch(None, y, index, task=task, seed=seed, epoch=epoch, step=self.step)
+        self.step += 1
         step = _SharedStep(batch, outputs, losses, share)
         loss = self.method.loss(step)
         self.last[index] = losses.detach().to(self.last.dtype)
         self.seen.index_fill_(0, index, True)
         self.method.visited(index)
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
+
+    def get_extra_state(self) -> Tensor:
+        """The number of the epoch and of the batch in it."""
+        return torch.tensor([self.number, self.step])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Takes back what ``get_extra_state`` gave."""
+        self.number, self.step = map(int, state)
 
     def _agree(self) -> None:
         """Gives every rank the losses that the others saw."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchcurriculum import Batch, Step
+from torchcurriculum import Arrays, Batch, Curriculum, Step
 from torchcurriculum.core import Task
 from torchcurriculum.functional.temperature import temperature_gradient
 from torchcurriculum.methods import DCL
@@ -107,13 +107,14 @@ def test_the_model_gets_the_gradient_of_the_scaled_loss() -> None:
 
 
 def test_a_loss_that_is_not_finite_moves_nothing() -> None:
-    method = DCL(2, lr=1.0)
-    logits = torch.tensor([[math.nan, 0.0], [1.0, 0.0]], dtype=torch.float64)
-    whole = step(logits, torch.tensor([0, 0]), [0, 1])
-    loss = method.loss(Step(whole.model, whole.batch, logits, torch.zeros(2), torch.tensor([False, True])))
-    assert loss.isfinite()
+    method, x = DCL(2, lr=1.0), torch.tensor([[math.nan, 0.0], [1.0, 0.0]])
+    curriculum = Curriculum(method, Arrays(x, torch.tensor([0, 0])), batch_size=2, nan_strategy="ignore")
+    model = torch.nn.Linear(2, 2)
+    for batch in curriculum.epoch(model):
+        assert curriculum.loss(model, batch).isfinite()
     assert method.sample_log.isfinite().all()
     assert method.sample_log[0] == 0
+    assert method.sample_log[1] != 0
 
 
 def test_outputs_that_are_no_logits_are_refused() -> None:

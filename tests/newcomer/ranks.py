@@ -66,7 +66,7 @@ def train_shrunk(rank: int, world: int) -> None:
     for batch in curriculum.epoch(net):
         curriculum.loss(net, batch).backward()
         sizes.append(len(batch.index))
-    assert (0 in sizes) == (rank == world - 1)
+    assert (0 in sizes) == (rank > 0)  # one rank takes both rows of the last batch
 
 
 def save(tensors: dict[str, Tensor], path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "none_of", "to_device", "unpack"]
+__all__ = ["Plan", "finite_rows", "none_of", "padding_like", "take", "to_device", "unpack", "zeros_of"]
 
 TARGETS = ("labels", "label", "target", "targets", "y")
 
@@ -68,3 +68,64 @@ def none_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: none_of(part) for key, part in value.items()}
     return type(value)([none_of(part) for part in value]) if isinstance(value, tuple | list) else value
+
+
+def padding_like(viewed: Any, padding: Any) -> Any:
+    """``padding``, or two rows of zeros where no rows of it came to look otherwise: another shape or type.
+
+    Example:
+        >>> padding_like(torch.zeros(0, 3), torch.ones(2, 5))
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
+    if isinstance(viewed, Tensor) and isinstance(padding, Tensor):
+        same = viewed.shape[1:] == padding.shape[1:] and viewed.dtype == padding.dtype
+        return padding if same else viewed.new_zeros(2, *viewed.shape[1:])
+    if isinstance(viewed, Mapping) and isinstance(padding, Mapping):
+        return {key: padding_like(part, padding.get(key)) for key, part in viewed.items()}
+    if isinstance(viewed, Tensor):
+        return viewed.new_zeros(2, *viewed.shape[1:])
+    return padding
+
+
+def zeros_of(value: Any) -> Any:
+    """``value`` with zeros in place of its floating-point numbers: padding that any network can take."""
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value) if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {key: zeros_of(part) for key, part in value.items()}
+    return type(value)([zeros_of(part) for part in value]) if isinstance(value, tuple | list) else value
+
+
+def take(value: Any, rows: Tensor, size: int) -> Any:
+    """``value`` with only these rows of every tensor in it that has ``size`` of them.
+
+    Example:
+        >>> take({"x": torch.tensor([1, 2, 3]), "scale": torch.tensor(5)}, torch.tensor([0, 2]), size=3)
+        {'x': tensor([1, 3]), 'scale': tensor(5)}
+    """
+    if isinstance(value, Tensor):
+        return value[rows.to(value.device)] if value.ndim and value.shape[0] == size else value
+    if isinstance(value, Mapping):
+        return {key: take(part, rows, size) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)([take(part, rows, size) for part in value])
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"rows of a batch with {type(value).__name__} cannot be told apart")
+
+
+def finite_rows(value: Any, size: int) -> Tensor | None:
+    """(size,) bool: the rows whose floating-point numbers are all finite; None if there are no such numbers.
+
+    Example:
+        >>> finite_rows((torch.tensor([[1.0, 2.0], [float("nan"), 0.0]]), torch.tensor([0, 1])), size=2)
+        tensor([ True, False])
+    """
+    if isinstance(value, Tensor):
+        if not value.is_floating_point() or not value.ndim or value.shape[0] != size:
+            return None
+        return value.flatten(1).isfinite().all(1) if value.ndim > 1 else value.isfinite()
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    found = [mask for mask in (finite_rows(part, size) for part in parts) if mask is not None]
+    return torch.stack(found).all(0) if found else None

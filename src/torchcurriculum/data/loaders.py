@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
+from .batches import finite_rows, take
+
 __all__ = ["indexed"]
 
 
@@ -52,6 +54,8 @@ class indexed:
 
     Args:
         loader: A ``DataLoader`` over a map-style dataset.
+        finite: Leave out rows whose floating-point numbers are not all finite, and batches that have no others. For
+            batches of tensors, or of dicts, tuples and lists of them.
 
     Example:
         >>> from torch.utils.data import DataLoader
@@ -60,7 +64,7 @@ class indexed:
         [([0, 1], [10.0, 11.0]), ([2], [12.0])]
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], finite: bool = False) -> None:
         if not isinstance(loader, DataLoader):
             raise TypeError(f"indexed needs a torch DataLoader, got {type(loader).__name__}")
         if isinstance(loader.dataset, IterableDataset):
@@ -70,7 +74,7 @@ class indexed:
             )
         if loader.num_workers > 0 and not getattr(loader, "in_order", True):
             raise ValueError("this loader has in_order=False, so its batches cannot be matched with their rows")
-        self.loader = loader
+        self.loader, self.finite = loader, finite
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -81,7 +85,13 @@ class indexed:
         for batch in shadow:
             # The sampler's iterator is made by the time the first batch is here; a later loop makes another queue.
             queue = recorder.handed_out if queue is None else queue
-            yield _as_index(queue.popleft()), batch
+            index = _as_index(queue.popleft())
+            good = finite_rows(batch, len(index)) if self.finite else None
+            if good is None or bool(good.all()):
+                yield index, batch
+            elif bool(good.any()):
+                kept = good.nonzero().flatten()
+                yield index[kept], take(batch, kept, len(index))
 
 
 def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
+from ..core import checks
 from ..curriculum import Curriculum
 from ..losses import fold, reduction_of
 
@@ -53,7 +56,17 @@ class Weigher:
         if not self._inside:
             return losses.mean()
         self._asked = True
+        if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
+            return self._skip()
         return self.curriculum.reduce(losses, step=self._step)
+
+    def _skip(self) -> Tensor:
+        """A loss of zero for a batch whose graph is not finite; the whole batch is left out."""
+        if self.curriculum.nan_strategy == "warn":
+            rows = self.curriculum.batches()[self._step][:8].tolist()
+            warnings.warn(f"losses in the batch of rows {rows}, ... are NaN or infinite; it is left out", stacklevel=2)
+        self.curriculum.done(self._step)
+        return sum((p.sum() * 0 for p in self.module.parameters() if p.requires_grad), torch.zeros(()))
 
     def loss(self, batch: Any) -> Tensor:
         """The scalar of the batch in hand, forward pass and all: for methods that change it or look at outputs."""
@@ -129,7 +142,7 @@ class Epochs:
         return self.count()
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.curriculum.read()
+        yield from self.curriculum.read_finite()
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the curriculum's own state says where it is."""

@@ -145,14 +145,14 @@ class AdaptiveCL(Method):
         if teacher is not None:
             teacher.to(epoch.last.device)
         answers = epoch.measure(self._answers, teacher)
-        losses, _ = checks.check_losses(answers[:, 0], None, "error")
-        self.difficulty.copy_(losses)
+        self.difficulty.copy_(answers[:, 0])
         if self.teacher_logits is not None:
             self.teacher_logits.copy_(answers[:, 1:])
 
     def _answers(self, model: nn.Module, batch: Batch) -> Tensor:
         assert batch.task is not None
         outputs, losses = batch.task.losses(model, batch)
+        losses, _ = checks.check_losses(losses, batch.index, batch.task.nan_strategy)
         losses = losses if losses.dtype == torch.float64 else losses.float()
         if self.classes is None:
             return losses[:, None]

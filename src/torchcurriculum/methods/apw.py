@@ -39,9 +39,9 @@ class APW(Method):
             a rule ``losses (N,) -> e`` asked at each epoch.
         tau: Phase threshold in (0, 1); 1/2 is the paper's method, others its APW with a double dagger.
         weighting: ``"E"``, ``"I"`` or ``"EI"``.
-        nan_strategy: What to do about a loss that is not finite: ``"error"``, ``"warn"`` or ``"ignore"``. Inside a
-            step on an accelerator such losses are not looked for (looking would make every step wait); the next
-            ``advance`` finds them.
+        nan_strategy: What ``advance`` does about a loss that is not finite: ``"error"``, ``"warn"`` or ``"ignore"``
+            (it counts as hard). ``batch_weights`` refuses it, whatever the strategy; on an accelerator only where the
+            strategy is not ``"error"``, since looking would make every step wait.
 
     Attributes:
         weights: (N,) float64, always summing to one.
@@ -124,16 +124,17 @@ class APW(Method):
         """
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         checks.check_index(index, self.n, len(losses))
-        losses, valid = losses.detach(), None
+        losses = losses.detach()
         looks = losses.device.type == "cpu" or self.nan_strategy != "error"
-        if looks and not torch.compiler.is_compiling():
-            losses, valid = checks.check_losses(losses, index, self.nan_strategy)
+        if looks and not torch.compiler.is_compiling() and not checks.all_finite(losses):
+            rows = index[~losses.isfinite().to(index.device)][:8].tolist()
+            words = "no weight takes them out of the graph; leave them out before the forward pass"
+            raise ValueError(f"losses of rows {rows} are NaN or infinite, and {words}: indexed(loader, finite=True)")
         self._follow(losses)
         index = index.to(losses.device, non_blocking=True)
         weights = self._shares(index) if self.weighting == "E" else self._change(losses, index)
         self.visited(index)
-        weights = weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
-        return weights if valid is None else weights * valid
+        return weights.to(losses.dtype if losses.dtype in (torch.float32, torch.float64) else torch.float32)
 
     def plan(self, epoch: Epoch) -> None:
         """Measures and begins the epoch; every row is visited.

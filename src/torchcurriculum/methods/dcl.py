@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -94,26 +94,32 @@ class DCL(Method):
         self.register_buffer("class_velocity", torch.zeros(classes or 0, dtype=torch.float64))
 
     def loss(self, step: Step) -> Tensor:
-        """The average loss at the scaled logits; the temperatures of the batch then take their step."""
+        """The average loss at the scaled logits."""
+        losses, logits, sigma, _, _ = self._scaled(step)
+        value = scaled_losses(losses, logits, sigma)
+        return step.with_(losses=value).reduce(self.weigh(step))
+
+    def weigh(self, step: Step) -> Tensor:
+        """The average; the temperatures of the batch take their step."""
+        losses, logits, sigma, sample, label = self._scaled(step)
+        weights = step.uniform()
+        gradient = weights * temperature_gradient(losses, logits, sigma)
+        if sample is not None:
+            self._step_samples(step.index, gradient * sample.exp())
+        if label is not None:
+            self._step_classes(step.batch.y[: len(step.index)], gradient * label.exp(), step)
+        return weights
+
+    def _scaled(self, step: Step) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The loss of logits, the logits, their temperatures, and the log-temperatures of samples and classes."""
         logits, y = self._check(step)
         sample = self.sample_log[step.index] if self.samples else None
         label = self.class_log[y] if self.classes else None
-        sigma = temperature(sample, label)
 
         def losses(scaled: Tensor) -> Tensor:
             return step.batch.task.loss_fn(scaled, y)  # type: ignore[union-attr]
 
-        value = scaled_losses(losses, logits, sigma)
-        gradient = temperature_gradient(losses, logits, sigma)
-        if step.valid is not None:
-            value, gradient = (torch.where(step.valid, part, 0.0) for part in (value, gradient))
-        weights = self.weigh(step)
-        gradient = weights * gradient
-        if sample is not None:
-            self._step_samples(step.index, gradient * sample.exp())
-        if label is not None:
-            self._step_classes(y, gradient * label.exp(), step)
-        return step.with_(losses=value).reduce(weights)
+        return losses, logits, temperature(sample, label), sample, label
 
     def report(self) -> Mapping[str, Any]:
         """The mean temperature of samples and of classes."""

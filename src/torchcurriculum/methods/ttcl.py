@@ -77,12 +77,12 @@ class TTCL(Ranked):
         teacher = self._teacher[0]
         if teacher is None:
             return epoch.losses()
-        return checks.check_losses(epoch.measure(_losses, teacher.to(self.ranks.device)), None, "error")[0]
+        return epoch.measure(_losses, teacher.to(self.ranks.device))
 
 
 def _losses(model: nn.Module, batch: Batch) -> Tensor:
     assert batch.task is not None
-    return batch.task.losses(model, batch)[1]
+    return checks.check_losses(batch.task.losses(model, batch)[1], batch.index, batch.task.nan_strategy)[0]
 
 
 register(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = ["Feed", "untouched_generators"]
 # accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
 BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 512
 BLOCK_BYTES = 2**28
+GENERATORS = threading.RLock()  # the global generators belong to one reader at a time: trainings may run in threads
 
 
 class Feed:
@@ -145,26 +147,28 @@ def _seeded_generators(seed: int, bits: np.random.MT19937) -> Iterator[None]:
     NumPy's is lent the source ``bits`` for the time: taking its state and giving it back would cost more than
     everything else here.
     """
-    python, source, cpu = random.getstate(), get_bit_generator(), torch.get_rng_state()
-    try:
-        set_bit_generator(bits)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
-        torch.default_generator.manual_seed(seed)
-        yield
-    finally:
-        set_bit_generator(source)
-        random.setstate(python)
-        torch.set_rng_state(cpu)
+    with GENERATORS:
+        python, source, cpu = random.getstate(), get_bit_generator(), torch.get_rng_state()
+        try:
+            set_bit_generator(bits)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            torch.default_generator.manual_seed(seed)
+            yield
+        finally:
+            set_bit_generator(source)
+            random.setstate(python)
+            torch.set_rng_state(cpu)
 
 
 @contextmanager
 def untouched_generators() -> Iterator[None]:
     """Whatever is drawn from the global generators inside, they are left as found."""
-    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(cpu)
+    with GENERATORS:
+        python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_rng_state(cpu)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..core import Batch, Method, Task
-from ..data.batches import to_device
+from ..data.batches import finite_rows, take, to_device, zeros_of
 from ..distributed import derive, rank
 from .feed import Feed
 from .order import Order
@@ -99,6 +99,20 @@ class Hosting:
         What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
         """
         return self._feed.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
+
+    def read_finite(self) -> Iterator[Any]:
+        """``read`` for a trainer that gives losses alone: without rows that are not finite, unless they are an error.
+
+        Such rows would be in the graph of the losses, whatever their weights. A batch of no others becomes padding.
+        """
+        for step, raw in enumerate(self.read(), self.steps_done):
+            size = len(self.batches()[step])
+            finite = None if self._steps.nan_strategy == "error" or not size else finite_rows(raw, size)
+            if finite is not None and not bool(finite.all()):
+                kept = finite.nonzero().flatten().cpu()
+                self._order.leave_out(step, kept)
+                raw = take(raw, kept, size) if len(kept) else zeros_of(raw)
+            yield raw
 
     def batch(self, raw: Any, index: Tensor | None = None, step: int | None = None) -> Batch:
         """A batch of the epoch on the model's device, ready for ``loss``.

@@ -53,8 +53,13 @@ class Order:
         if ranks == 1:
             return batches
         if self._mine[0] != ranks or len(self._mine[1]) != len(batches):
-            self._mine = ranks, [batch[rank() :: ranks] for batch in batches]
+            self._mine = ranks, [self._share(batch) for batch in batches]
         return self._mine[1]
+
+    def leave_out(self, step: int, kept: Tensor) -> None:
+        """Keeps only some of this rank's rows of a batch, by their places in it."""
+        mine = self.mine()
+        mine[step] = mine[step][kept]
 
     def padded(self) -> list[Tensor]:
         """What this rank reads: its rows, and two other rows where it has none, so that it can make a pass."""
@@ -63,6 +68,17 @@ class Order:
     def seed_for(self, purpose: str) -> Callable[[int], int]:
         """``seed(position)``: what a batch of this epoch draws from on this rank."""
         return lambda position: derive(self.seed, self.number, position, rank(), purpose)
+
+    def _share(self, batch: Tensor) -> Tensor:
+        """This rank's rows: every W-th.
+
+        Fewer ranks share a short last batch that would leave a rank a single row, which batch norm cannot take, where
+        all other batches give it more.
+        """
+        ranks = world_size()
+        if len(batch) < 2 * ranks <= self.batch_size:
+            ranks = max(1, len(batch) // 2)
+        return batch[rank() :: ranks] if rank() < ranks else batch[:0]
 
     def _shuffle(self) -> list[Tensor]:
         rows = torch.arange(self.n) if self.rows is None else self.rows

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from ..core import Method
+from ..distributed import derive, rank, world_size
 
-__all__ = ["FORMAT", "Progress", "cloned", "refuse_foreign"]
+__all__ = ["FORMAT", "Progress", "cloned", "compare_ranks", "refuse_foreign", "set_knobs"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -52,24 +55,107 @@ class Progress:
         self.number, self.steps, self.open, self.resumed = state["epoch"], state["step"], state["open"], state["open"]
 
 
-def refuse_foreign(
-    state: Mapping[str, Any], method: Method, n: int, labels: int | None, seed: int, batch_size: int
-) -> None:
-    """Raises a ValueError if a state is of another format, method or training set."""
+KINDS: dict[str, Any] = {
+    "n": int,
+    "labels": int | None,
+    "method_class": str,
+    "knobs": Mapping,
+    "seed": int,
+    "batch_size": int,
+    "measure": str,
+    "drop_last": bool,
+    "epoch": int,
+    "step": int,
+    "open": bool,
+    "rows": Tensor | None,
+    "last": Tensor,
+    "measured": Tensor | None,
+    "method": Mapping,
+    "epochs": list,
+}
+
+
+def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
+    """Raises a ValueError if a state is not whole, or of another format, method or training set.
+
+    Args:
+        state: What was saved.
+        now: What the curriculum says of itself.
+        knobs: ``"same"`` also refuses other knobs.
+
+    Returns:
+        The knobs that differ.
+    """
+    if not isinstance(state, Mapping):
+        raise ValueError(f"a state is a dict, got {type(state).__name__}")
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}; this version reads {FORMAT}")
-    name = type(method).__name__
-    if state["method_class"] != name:
-        raise ValueError(f"the state is of {state['method_class']}, and this method is {name}")
-    if state["n"] != n:
-        raise ValueError(f"the state is of a training set of {state['n']} rows, and this one has {n}")
-    if None not in (state["labels"], labels) and state["labels"] != labels:
+    for name, kind in KINDS.items():
+        if name not in state:
+            raise ValueError(f"the state has no {name!r}; it is not whole")
+        if not isinstance(state[name], kind):
+            raise ValueError(f"{name!r} of the state is {type(state[name]).__name__}, which it cannot be")
+    if state["method_class"] != now["method_class"]:
+        raise ValueError(f"the state is of {state['method_class']}, and this method is {now['method_class']}")
+    if state["n"] != now["n"]:
+        raise ValueError(f"the state is of a training set of {state['n']} rows, and this one has {now['n']}")
+    if None not in (state["labels"], now["labels"]) and state["labels"] != now["labels"]:
         raise ValueError("the state is of a training set with other labels")
-    if state["open"] and (state["seed"], state["batch_size"]) != (seed, batch_size):
+    if not all(isinstance(row, Mapping) for row in state["epochs"]) or min(state["epoch"], state["step"]) < 0:
+        raise ValueError("the state's epochs are not those of a record; it is not whole")
+    rows = state["rows"]
+    if rows is not None and (rows.dtype != torch.int64 or rows.ndim != 1 or not 0 < len(rows) <= now["n"]):
+        raise ValueError(f"'rows' of the state must be up to {now['n']} row numbers, got {tuple(rows.shape)}")
+    for name in ("last", "measured"):
+        if state[name] is not None and state[name].shape != (now["n"],):
+            raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
+    if state["open"] and (state["seed"], state["batch_size"]) != (now["seed"], now["batch_size"]):
         raise ValueError(
             f"the state was taken inside an epoch with seed {state['seed']} and batch_size {state['batch_size']}; "
-            f"with seed {seed} and batch_size {batch_size} that epoch cannot be resumed"
+            f"with seed {now['seed']} and batch_size {now['batch_size']} that epoch cannot be resumed"
         )
+    other = [name for name in ("measure", "drop_last") if state[name] != now[name]]
+    other += [f"knobs.{name}" for name in {**state["knobs"], **now["knobs"]} if _knob(state, name) != _knob(now, name)]
+    if other and knobs == "same":
+        words = "; ".join(f"{name}: {_value(state, name)!r} in the state, {_value(now, name)!r} now" for name in other)
+        raise ValueError(f"the state was made with other knobs ({words}); pass knobs='state' or knobs='given'")
+    return other
+
+
+def set_knobs(curriculum: Any, names: list[str], source: Mapping[str, Any]) -> None:
+    """Sets knobs to the values that ``source`` says; scalars only."""
+    for name in names:
+        owner, _, knob = name.rpartition(".")
+        target, value = curriculum.method if owner else curriculum, _value(source, name)
+        held = getattr(target, knob, None)
+        if isinstance(held, Tensor) and held.ndim == 0 and isinstance(value, int | float):
+            held.fill_(value)
+        elif isinstance(value, bool | int | float | str) and not isinstance(held, Tensor):
+            setattr(target, knob, value)
+        else:
+            raise ValueError(f"{name} cannot be set to {value!r:.60}; make the method anew")
+
+
+def compare_ranks(said: Mapping[str, Any], device: torch.device) -> None:
+    """Raises on every rank if the ranks were not told the same."""
+    if world_size() == 1:
+        return
+    digests = torch.tensor([derive(json.dumps(value, sort_keys=True, default=str)) for value in said.values()])
+    low, high = digests.to(device), digests.clone().to(device)
+    dist.all_reduce(low, op=dist.ReduceOp.MIN)
+    dist.all_reduce(high, op=dist.ReduceOp.MAX)
+    other = [name for name, same in zip(said, (low == high).tolist(), strict=True) if not same]
+    if other:
+        here = ", ".join(f"{name} = {said[name]!r:.80}" for name in other)
+        raise ValueError(f"ranks must be told the same, and {' and '.join(other)} differ; on rank {rank()}: {here}")
+
+
+def _knob(said: Mapping[str, Any], name: str) -> Any:
+    return json.dumps(said["knobs"].get(name), sort_keys=True, default=str)
+
+
+def _value(said: Mapping[str, Any], name: str) -> Any:
+    return said["knobs"].get(name[6:]) if name.startswith("knobs.") else said[name]
 
 
 def cloned(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import torch
@@ -10,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import fast
-from ..core import Batch, Method, Step, Task, checks
-from ..data.batches import none_of
+from ..core import Batch, Method, Pair, Step, Task, checks
+from ..data.batches import finite_rows, none_of, padding_like, take, zeros_of
 from ..distributed import Sharded, total, world_size
 
 __all__ = ["Steps", "call", "cross_entropy"]
@@ -33,6 +36,9 @@ setattr(cross_entropy, "is_cross_entropy", True)  # noqa: B010  so that a kernel
 class Steps:
     """View, forward, losses, weights, scalar: the loop of ``core.py``, and the note of each row's loss.
 
+    The loss of a batch may be asked for more than once (LBFGS, SAM): it looks and is weighed as it was the first time,
+    and the method learns of it once.
+
     Args:
         method: The method.
         task: The user's forward and loss functions.
@@ -51,34 +57,45 @@ class Steps:
     ) -> None:
         self.method, self.task, self.last, self.measure, self.nan_strategy = method, task, last, measure, nan_strategy
         self.shares: dict[int, Tensor] = {}  # of the batches that make one optimizer step
+        self._viewed: tuple[Batch, Batch] | None = None  # the batch in hand, before and after the view
+        self._weighed: tuple[Batch, Tensor] | None = None  # and the weights that it was given
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The batch as the method wants it; a rank without rows is asked as well, because ranks may exchange there."""
-        if batch.index.shape[0]:
-            return self.method.view(model, batch)
-        self.method.view(model, batch.with_(x=none_of(batch.x), y=none_of(batch.y)))
-        return batch
+        if self._viewed is not None and self._viewed[0] is batch:
+            return self._viewed[1]
+        kept = batch if self.nan_strategy == "error" else self._without_bad_inputs(batch)
+        if kept.index.shape[0]:
+            viewed = self.method.view(model, kept)
+        else:
+            viewed = self.method.view(model, kept.with_(x=none_of(kept.x), y=none_of(kept.y)))
+            viewed = kept.with_(x=padding_like(viewed.x, kept.x), y=padding_like(viewed.y, kept.y))
+        self._viewed = batch, viewed
+        return viewed
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The scalar of a batch that looks as the method wants it."""
+        if self.nan_strategy != "error":
+            return self._finite_loss(model, batch)
         logits = self.task.forward(model, batch.x)
-        if not batch.index.shape[0]:  # padding, so that gradients are exchanged, of no rows
-            losses = self.task.loss_fn(logits, batch.y)[:0]
-            return self._scalar(Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses))
+        if not batch.index.shape[0]:
+            return self._scalar(self._padding(model, batch, logits))
         loss = self._fast(batch, logits)
         if loss is not None:
             return self._share(loss, batch)
         losses = self.task.losses_of(logits, batch)
-        return self._scalar(Step(model, batch, logits, *self._checked(losses, batch.index)))
+        if losses.device.type == "cpu":  # elsewhere a look would make every step wait; the epoch's end looks for all
+            checks.check_losses(losses, batch.index, "error")
+        return self._scalar(Step(model, batch, logits, losses))
 
     def reduce(self, losses: Tensor, batch: Batch) -> Tensor:
         """The scalar of losses that the caller has computed."""
-        losses = losses if len(batch.index) else losses[:0]
-        checks.check_sample_losses(losses, len(batch.index))
-        loss = self._fast(batch, None, losses) if len(losses) else None
-        if loss is not None:
-            return self._share(loss, batch)
-        return self._scalar(Step(None, batch, None, *self._checked(losses, batch.index)))
+        losses = losses if batch.index.shape[0] else losses[:0]
+        checks.check_sample_losses(losses, batch.index.shape[0])
+        if losses.device.type == "cpu" or self.nan_strategy != "error":
+            checks.check_losses(losses, batch.index, "error")  # they are in the graph: no strategy can take them out
+        loss = self._fast(batch, None, losses) if batch.index.shape[0] else None
+        return self._scalar(Step(None, batch, None, losses)) if loss is None else self._share(loss, batch)
 
     def accumulate(self, batches: list[Batch], sizes: Tensor) -> None:
         """Says that these batches make one optimizer step.
@@ -87,45 +104,51 @@ class Steps:
             batches: This rank's parts, of which only the rows are known.
             sizes: Rows of the global batches.
         """
-        shares = sizes.double() / sizes.sum()
-        try:
-            together = self._weights(torch.cat([batch.index for batch in batches]), batches[0])
+        shares, every = sizes.double() / sizes.sum(), torch.cat([batch.index for batch in batches])
+        with suppress(_LossesAsked), self.method.on_trial(every):
+            together = self._weights(every, batches[0])
             apart = [self._weights(batch.index, batch).sum() for batch in batches]
             parts = [part.sum() for part in together.split([len(batch.index) for batch in batches])]
             of_all, of_own = total(torch.stack([torch.stack(parts), torch.stack(apart)]))
             shares = torch.where(of_own > 0, of_all / of_own, 0.0)
-        except _LossesAsked:
-            pass
         self.shares = {batch.step: share for batch, share in zip(batches, shares, strict=True)}
 
     def _weights(self, rows: Tensor, like: Batch) -> Tensor:
         """The weights of a batch of these rows, by a method that does not look at losses."""
         return self.method.weigh(_RowsOnly(None, like.with_(index=rows))).double()
 
+    # ------------------------------------------------------------------ from a step to its scalar
+
     def _fast(self, batch: Batch, logits: object, losses: Tensor | None = None) -> Tensor | None:
         """The same scalar from one kernel; None where there is none for this method, batch or device."""
         source = logits if losses is None else losses
         if not isinstance(source, Tensor) or not source.is_cuda or batch.pair is not None:
             return None
-        if world_size() > 1 or self.nan_strategy != "error":
+        if self._again(batch) or world_size() > 1 or self.nan_strategy != "error":
             return None
-        return fast.loss(self.method, self.task, batch, logits, losses, self.last.values)
+        loss = fast.loss(self.method, self.task, batch, logits, losses, self.last.values)
+        saved = getattr(getattr(loss, "grad_fn", None), "saved_tensors", ())
+        if saved:
+            self._weighed = batch, saved[0]
+        return loss
 
     def _scalar(self, step: Step) -> Tensor:
+        if self._again(step.batch):
+            assert self._weighed is not None
+            with _weighing(fast.active(self.method, step.epoch)[0], self._weighed[1]):
+                return self._share(self.method.loss(step), step.batch)
         loss = self.method.loss(step)
         self._note(step)
         self.method.visited(step.index)
-        return self._share(loss, step.batch) if self.shares else loss
+        self._weighed = (step.batch, step.used[0]) if step.used else None
+        return self._share(loss, step.batch)
+
+    def _again(self, batch: Batch) -> bool:
+        return self._weighed is not None and self._weighed[0] is batch
 
     def _share(self, loss: Tensor, batch: Batch) -> Tensor:
-        share = self.shares.get(batch.step)
+        share = self.shares.get(batch.step) if self.shares else None
         return loss if share is None else loss * share.to(loss)
-
-    def _checked(self, losses: Tensor, index: Tensor) -> tuple[Tensor, Tensor | None]:
-        # On an accelerator a look at the losses would make every step wait; the end of the epoch looks for all.
-        if losses.device.type == "cpu" or self.nan_strategy != "error":
-            return checks.check_losses(losses, index, self.nan_strategy)
-        return losses, None
 
     def _note(self, step: Step) -> None:
         if step.batch.pair is not None:
@@ -140,6 +163,66 @@ class Steps:
         if losses.device.type != "cpu":  # nobody has looked at them
             losses = losses.nan_to_num(math.nan, math.nan, math.nan)
         last.index_copy_(0, step.index, losses)
+
+    def _padding(self, model: nn.Module, batch: Batch, logits: Any) -> Step:
+        """A step of no rows, from a pass over padding, so that gradients are exchanged."""
+        losses = self.task.loss_fn(logits, batch.y)[:0]
+        return Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses)
+
+    # ------------------------------------------------------------------ rows that are not finite
+
+    def _without_bad_inputs(self, batch: Batch) -> Batch:
+        """The rows whose inputs and targets are finite: zero times NaN is NaN, so no weight would help."""
+        size = batch.index.shape[0]
+        finite = finite_rows((batch.x, batch.y), size) if size else None
+        return batch if finite is None else self._keep(batch, finite, "inputs")
+
+    def _finite_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss without rows whose losses are not finite: another pass without them, on every rank alike."""
+        first = self._viewed[1] if self._viewed is not None else batch
+        while True:
+            before = [buffer.clone() for buffer in model.buffers()]
+            logits = self.task.forward(model, batch.x)
+            if batch.index.shape[0]:
+                step = Step(model, batch, logits, self.task.losses_of(logits, batch))
+            else:
+                step = self._padding(model, batch, logits)
+            finite = step.losses.detach().isfinite()
+            if not int(total((~finite).sum())):
+                return self._scalar(step)
+            for buffer, value in zip(model.buffers(), before, strict=True):
+                buffer.copy_(value)  # statistics of a batch with bad rows in it
+            batch = self._keep(batch, finite, "losses")
+            if self._viewed is not None and self._viewed[1] is first:
+                first, self._viewed = batch, (self._viewed[0], batch)  # the same rows if it is asked for again
+
+    def _keep(self, batch: Batch, finite: Tensor, what: str) -> Batch:
+        """The finite rows of a batch; the others count as hard. No rows and padding of zeros if there are none."""
+        if bool(finite.all()):
+            return batch
+        size, bad = batch.index.shape[0], batch.index[~finite]
+        if self.nan_strategy == "warn":
+            named = f"{bad[:8].tolist()}{', ...' if len(bad) > 8 else ''}"
+            warnings.warn(f"{what} of rows {named} are NaN or infinite; they are left out of their batch", stacklevel=2)
+        self.last.values[bad] = checks.NAN_LOSS
+        kept = finite.nonzero().flatten()
+        if not len(kept):
+            return batch.with_(x=zeros_of(batch.x), y=zeros_of(batch.y), index=batch.index[:0], pair=None)
+        rows: dict[str, Any] = {name: take(getattr(batch, name), kept, size) for name in ("x", "y", "index")}
+        pair = batch.pair
+        if pair is not None:
+            rows["pair"] = Pair(*(take(part, kept, size) for part in (pair.y, pair.index, pair.share)))
+        return batch.with_(**rows)
+
+
+@contextmanager
+def _weighing(method: Method, weights: Tensor) -> Iterator[None]:
+    """Inside, ``method.weigh`` gives these weights and changes nothing."""
+    object.__setattr__(method, "weigh", lambda step: weights)
+    try:
+        yield
+    finally:
+        object.__delattr__(method, "weigh")
 
 
 class _LossesAsked(Exception):

@@ -60,7 +60,7 @@ class MetaSet(nn.Module):
                 the global batch; None stays at theta.
 
         Returns:
-            Inner products in float64, without gradients; zero for rows whose loss is not finite.
+            Inner products in float64, without gradients.
         """
         task = step.batch.task
         if task is None:
@@ -80,8 +80,7 @@ class MetaSet(nn.Module):
             direction = step.total(self._gradient(task, net, parameters, step))
         if not len(step.index):
             return direction.new_zeros(0, dtype=torch.float64)
-        products = self._products(losses, net, direction)
-        return products if step.valid is None else torch.where(step.valid, products, 0.0)
+        return self._products(losses, net, direction)
 
     def get_extra_state(self) -> Tensor:
         """How many batches were drawn, and the rows."""
@@ -103,14 +102,20 @@ class MetaSet(nn.Module):
         place = self.steps * self.batch_size + torch.arange(self.batch_size)
         self.steps += 1
         rows = self.rows[place % self.size]
-        rows = rows[distributed.rank() :: distributed.world_size()]
+        return self._gradient_of(rows[distributed.rank() :: distributed.world_size()], task, net, parameters, step)
+
+    def _gradient_of(
+        self, rows: Tensor, task: Task, net: nn.Module, parameters: Mapping[str, Tensor], step: Step
+    ) -> Tensor:
         leaves = list(parameters.values())
         if not len(rows):
             return torch.cat([torch.zeros_like(leaf).flatten() for leaf in leaves])
         batch = self._fetch(rows, step, task)
         losses = losses_at(lambda net: task.losses(net, batch)[1], net, parameters)
-        if losses.device.type == "cpu":
-            checks.check_losses(losses, rows, "error")
+        if losses.device.type == "cpu" or task.nan_strategy != "error":
+            _, finite = checks.check_losses(losses.detach(), rows, task.nan_strategy)
+            if finite is not None:  # once more without the rows that would make every gradient NaN
+                return self._gradient_of(rows[finite.cpu()], task, net, parameters, step)
         return gradient(losses.sum() / self.batch_size, leaves)
 
     def _fetch(self, rows: Tensor, step: Step, task: Task) -> Batch:

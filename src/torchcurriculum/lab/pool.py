@@ -24,7 +24,7 @@ from .trainer import Interrupted, Watch, train
 __all__ = ["train_together"]
 
 PATIENCE = 0.2  # seconds between checks for signals and finished epochs
-ORPHAN = 20.0  # the same for a process whose parent is gone, whatever it is doing
+ORPHAN = 30.0  # the same for a process whose parent is gone, whatever it is doing
 LEAVE = 120.0  # seconds that a process may take to save its state
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # their message is enough, without a traceback
 

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One thread for each process: two would wait for each other at every step wherever anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: bench browser demo docs test lint types clean
+.PHONY: audit bench browser demo docs test test-hostile lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +34,17 @@ browser:
 
 test: lint types browser
 	$(BIN)/python -m pytest -n 2
+
+# The long part of the tests against hostile files, users and machines.
+test-hostile: $(STAMP)
+	FAULT_KILLS=$${FAULT_KILLS:-500} FUZZ=$${FUZZ:-20} $(BIN)/python -m pytest -n 2 --timeout=7200 tests/test_faults.py tests/test_fuzz.py \
+	  tests/test_fuzz_records.py tests/hostile -m "hostile or not hostile"
+
+# Licences and known vulnerabilities of what the extras pull. Without a network it says what it could not look up.
+audit: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit || \
+	  echo "pip-audit could not be installed"
+	$(BIN)/python benchmarks/supply_chain.py
 
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -50,7 +50,7 @@ NAMES = """
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=600_000)
         yield started
         started.close()
 
@@ -90,6 +90,7 @@ class Opened:
 
     def __init__(self, browser: Any, path: Path, width: int = 1000, scheme: str = "light") -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.context.set_default_timeout(600_000)
         self.page = self.context.new_page()
         self.asked: list[str] = []
         self.said: list[str] = []

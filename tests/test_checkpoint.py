@@ -281,7 +281,7 @@ def test_nothing_written_is_a_pickle(tmp_path: Path) -> None:
         "import sys, pickle, torch, torchcurriculum as t; pickle.load = pickle.loads = pickle.Unpickler = None;"
         "torch.load = None; x = {}; print(t.Checkpoint(sys.argv[1]).load(extra=x), len(x['a'][1]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=600)
     assert done.stdout.split() == ["1", "3"], done.stderr
 
 
@@ -803,7 +803,7 @@ def test_in_a_thread_the_flag_stays_down() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(30)
+    thread.join(600)
     assert looks == [False]
 
 
@@ -821,7 +821,7 @@ def test_a_foreign_curriculum_state_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_ranks_write_once_load_the_same_and_stop_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def work(rank: int) -> None:
-        options: dict[str, Any] = {"rank": rank, "world_size": 2, "timeout": timedelta(seconds=60)}
+        options: dict[str, Any] = {"rank": rank, "world_size": 2, "timeout": timedelta(seconds=600)}
         dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", **options)
         checkpoint, found = Checkpoint(tmp_path / "states"), {}
         assert checkpoint.load(value=found) is None

@@ -306,7 +306,7 @@ def test_reading_in_a_fresh_process_imports_nothing_that_a_file_names(tmp_path: 
         "except ValueError as error: print(error)\n"
         "print('planted' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert "it asks for planted.f, which has no place in a label file" in done.stdout
     assert done.stdout.split()[-1] == "False"
     assert not (tmp_path / "marker").exists()

@@ -40,7 +40,7 @@ def test_every_example_is_run() -> None:
 def test_it_runs(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / name), "--epochs", "4"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
 

@@ -190,7 +190,7 @@ def child(task: Task, folder: Path, prepare: Callable[[], None] = lambda: None) 
         os._exit(status)
 
 
-def end_of(number: int, kill_after: float | None = None, limit: float = 120.0) -> int:
+def end_of(number: int, kill_after: float | None = None, limit: float = 600.0) -> int:
     """Waits for a child, kills it at its moment, and returns its exit code (-9 when killed)."""
     begun = time.monotonic()
     deadline = begun + (limit if kill_after is None else kill_after)
@@ -318,7 +318,7 @@ def test_no_kill_changes_anything(tmp_path: Path) -> None:
     """One test, so that one worker runs the campaign."""
     arguments = [sys.executable, __file__, str(tmp_path), str(KILLS), str(SEED)]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # an accelerator does not survive a fork
-    campaign = subprocess.run(arguments, capture_output=True, text=True, timeout=280, env=hidden)
+    campaign = subprocess.run(arguments, capture_output=True, text=True, timeout=max(600, 5 * KILLS), env=hidden)
     assert campaign.returncode == 0, campaign.stderr[-3000:]
     runs = json.loads(campaign.stdout)
     for run in runs:

@@ -158,7 +158,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     thread = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
     thread.start()
     put(tmp_path / "pipe", "through")
-    thread.join(30)
+    thread.join(600)
     assert read == ["through"]
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 

@@ -151,7 +151,7 @@ def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_pa
         children = map(int, Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split())
         for child in [one for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]:
             os.kill(child, signal.SIGTERM)
-        _, errors = started.communicate(timeout=120)
+        _, errors = started.communicate(timeout=600)
     finally:
         started.kill()
     assert started.returncode == 2, errors
@@ -196,7 +196,7 @@ def test_a_terminal_without_daggers_and_a_reader_that_leaves(data: Path, tmp_pat
     out = tmp_path / "out"
     words = [sys.executable, "-m", "torchcurriculum.cli"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([*words, *command(data, out)], env=ascii_only, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*words, *command(data, out)], env=ascii_only, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "E-Prop?" in done.stdout
     assert (out / "report.html").exists()
@@ -205,7 +205,7 @@ def test_a_terminal_without_daggers_and_a_reader_that_leaves(data: Path, tmp_pat
     assert listed.stderr is not None
     listed.stdout.close()
     assert listed.stderr.read() == b""
-    assert listed.wait(timeout=60) == 141
+    assert listed.wait(timeout=600) == 141
     listed.stderr.close()
 
 

@@ -11,9 +11,10 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from . import methods
-from .audit import EXPORTS, audit, class_names, export, one_line
+from .audit import EXPORTS, audit, class_names, export, one_line, printable
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
@@ -23,7 +24,7 @@ from .lab.sources import require_data
 from .lab.trainer import SAVE_SECONDS, Interrupted
 from .record import Previews, Record, RecordError
 from .record.files import overwrite
-from .report import write_report
+from .report import too_large, write_report
 
 __all__ = ["main"]
 
@@ -43,16 +44,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as shells count a closed pipe
     except (ValueError, TypeError, OSError, ImportError) as error:
-        print(f"curriculum: {error}", file=sys.stderr)
+        _say(f"curriculum: {error}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         again = shlex.join(["curriculum", *arguments])
-        print(f"\ncurriculum: {stop}. To resume, give the same command again:\n  {again}", file=sys.stderr)
+        _say(f"\ncurriculum: {stop}. To resume, give the same command again:\n  {again}", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:
-        print("\ncurriculum: stopped; what was recorded so far is kept", file=sys.stderr)
+        _say("\ncurriculum: stopped; what was recorded so far is kept", file=sys.stderr)
         return 130
     return 0
+
+
+def _say(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+    """Prints without control characters: names come from files and folders that others made."""
+    print(printable(str(text)), end=end, file=file)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
     one.add_argument("--model", metavar="NAME", help="another network; for text also a folder or hub name")
     one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
+    words = "take a file of weights that lacks tensors or holds values that are not finite"
+    one.add_argument("--partial-weights", action="store_true", default=None, help=words)
+    one.add_argument("--label", metavar="COLUMN", help="the column with the classes, for the recipe csv")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
@@ -98,17 +107,17 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     out = options.out or Path("runs") / options.recipe
     if options.recipe == "separable":
-        fixed = ("method", "epochs", "model", "weights", "data", "measure", "precision", "compile")
-        given = any(getattr(options, name) is not None for name in fixed) or options.jobs != 1
+        fixed = ("method", "epochs", "model", "weights", "partial_weights", "label", "data", "measure", "precision")
+        given = any(getattr(options, name) is not None for name in (*fixed, "compile")) or options.jobs != 1
         if given or len(options.seeds or [0]) != 1:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
         from .lab.recipes.separable import run as run_separable
 
-        run_separable(out, *(options.seeds or [0]))
+        run_separable(out, (options.seeds or [0])[0], _say)
         return
     if options.recipe not in TABLES:
         recipe = _chosen(_known(options.recipe), options)
-        run(recipe, out, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
+        run(recipe, out, options.data, _say, save_seconds=options.save_seconds, jobs=options.jobs)
         return
     if options.model is not None or options.weights is not None:
         raise ValueError("a table has its own networks; --model and --weights are for a single recipe")
@@ -116,7 +125,7 @@ def _run(options: argparse.Namespace) -> None:
     for recipe in parts:
         require_data(recipe, options.data)  # before the first of them takes hours
     for recipe in parts:
-        run(recipe, out / recipe.name, options.data, save_seconds=options.save_seconds, jobs=options.jobs)
+        run(recipe, out / recipe.name, options.data, _say, save_seconds=options.save_seconds, jobs=options.jobs)
 
 
 def _known(name: str) -> Recipe:
@@ -137,7 +146,9 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
             raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
-    names = ("seeds", "epochs", "model", "weights", "measure", "precision", "compile")
+    if options.label is not None and recipe.data != "csv":
+        raise ValueError(f"--label is for the recipe 'csv', and {recipe.name!r} has its own labels")
+    names = ("seeds", "epochs", "model", "weights", "partial_weights", "label", "measure", "precision", "compile")
     changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
     chosen = {
         key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value is not None
@@ -148,7 +159,8 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
     """Records from folders of runs or of single records, each once.
 
-    With a list for ``problems``, damaged records and those of newer versions are read as far as they can be.
+    With a list for ``problems``, they are read for a report: damaged records and those of newer versions as far as they
+    can be, large ones without their samples. Without, only what they say of whole epochs.
     """
     places = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     paths = list({path.resolve(): path for path in places}.values())
@@ -157,9 +169,11 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
     records = []
     for path in paths:
         if problems is None:
-            records.append(Record.load(path))
+            records.append(Record.load(path, samples=False))
             continue
-        record, found = Record.salvage(path)
+        record, found = Record.salvage(path, samples=False)
+        if record is not None and too_large(record) is None:
+            record, found = Record.salvage(path)
         problems += found
         records += [record] if record is not None else []
     return records
@@ -170,9 +184,10 @@ def _compare(options: argparse.Namespace) -> None:
     found = by_recipe(records)
     tables = {recipe: table_of(runs) for recipe, runs in found.items()}
     for recipe, rows in tables.items():
-        print(f"{recipe}\n" if len(tables) > 1 else "", format_table(rows), format_published(recipe, rows), sep="\n")
+        _say(f"{recipe}\n" if len(tables) > 1 else "")
+        _say(f"{format_table(rows)}\n{format_published(recipe, rows)}")
     if unfinished(records):
-        print(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
+        _say(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
     if options.json:
         table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
@@ -189,28 +204,28 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
     record = Record.load(options.folder)
     found = audit(record)
-    print(found.summary() + "\n")
+    _say(found.summary() + "\n")
     names, previews = class_names(record), _previews(options.folder)
     shown = found.rows(options.top)
-    print(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
+    _say(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
     for rank, row in enumerate(shown, 1):
         words = one_line(row, names, previews.text(row["row"]) if previews else None)
-        print(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {words}")
+        _say(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {words}")
     if found.wrong is not None:
         auroc = found.auroc()
         known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"
-        print(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
-        print(f"right labels called wrong: {found.false_alarms()}")
+        _say(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
+        _say(f"right labels called wrong: {found.false_alarms()}")
     if options.export:
         out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
-        print(f"\nwrote {export(found, out, options.export, names=names)}")
+        _say(f"\nwrote {export(found, out, options.export, names=names)}")
 
 
 def _previews(folder: Path) -> Previews | None:
     try:
         return Previews.load(folder)
     except ValueError as error:
-        print(f"curriculum: {error}", file=sys.stderr)
+        _say(f"curriculum: {error}", file=sys.stderr)
         return None
 
 
@@ -224,21 +239,22 @@ def _report(options: argparse.Namespace) -> None:
     if sum(map(len, runs.values())) == 1:
         (method, [record]) = next(iter(runs.items()))
         title = f"{method}, seed {record.meta['seed']}" if "seed" in record.meta else method
-    print(write_report(runs, options.out, title=title, problems=problems))
-    for sentence in problems:
-        print(f"curriculum: {sentence}; shown is what could be read", file=sys.stderr)
+    _say(write_report(runs, options.out, title=title, problems=problems))
+    large = [reason for records in runs.values() for record in records if (reason := too_large(record)) is not None]
+    for sentence in [f"{problem}; shown is what could be read" for problem in problems] + large:
+        _say(f"curriculum: {sentence}", file=sys.stderr)
 
 
 def _list(options: argparse.Namespace) -> None:
-    print("recipes (curriculum run NAME):")
+    _say("recipes (curriculum run NAME):")
     for name, recipe in RECIPES.items():
-        print(f"  {name:<28}{recipe.summary}")
+        _say(f"  {name:<28}{recipe.summary}")
     for name, table in TABLES.items():
-        print(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table)}")
-    print(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
-    print("\nmethods (--method NAME, or torchcurriculum.methods.build):")
+        _say(f"  {name:<28}a table of {', '.join(recipe.name for recipe in table)}")
+    _say(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
+    _say("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():
-        print(f"  {name:<16}{methods.entry(name).summary}")
+        _say(f"  {name:<16}{methods.entry(name).summary}")
 
 
 if __name__ == "__main__":

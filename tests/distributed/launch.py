@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-DEADLINE = 240.0  # seconds for all ranks to end
-PATIENCE = 60.0  # seconds a rank waits for the others before it calls that a hang
+DEADLINE = 600.0  # seconds for all ranks to end
+PATIENCE = 600.0  # seconds a rank waits for the others before it calls that a hang
 
 
 def free_port() -> int:

@@ -21,7 +21,7 @@ from ..contract.table import TABLE
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-12
 SHOWN = r"(early|later)  rho [01]\.\d+  E-Prop 0\.\d+  test accuracy \d+"
-PATIENCE = 280
+PATIENCE = 600
 AT_THE_END = "terminate called without an active exception"  # see tests.distributed.launch.end_rank
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -48,7 +48,7 @@ def run(command: list[str], again: bool = True, **settings: str) -> str:
         printed, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.terminate()  # torchrun then ends its ranks
-        process.wait(timeout=30)
+        process.wait(timeout=600)
     if process.returncode and AT_THE_END in errors and again:
         return run(command, again=False, **settings)
     assert process.returncode == 0, errors[-5000:]

@@ -4,7 +4,7 @@ from .exports import EXPORTS, export
 from .predictions import Predictions
 from .ranking import audit
 from .result import Audit
-from .samples import class_names, label_name, one_line, telling_rows
+from .samples import class_names, label_name, one_line, printable, telling_rows
 
 __all__ = [
     "EXPORTS",
@@ -15,5 +15,6 @@ __all__ = [
     "export",
     "label_name",
     "one_line",
+    "printable",
     "telling_rows",
 ]

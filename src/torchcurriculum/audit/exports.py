@@ -58,7 +58,7 @@ def export(
     rows = found.rows(len(found.score) if top is None else top)
     for row in rows:
         row["given"], row["suggested"] = (_name(row[key], names) for key in ("given", "suggested"))
-        row["text"] = row["name"] if texts is None else str(texts[row["row"]])
+        row["text"] = row["name"] if texts is None else _unicode(str(texts[row["row"]]))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with overwrite(path, newline="") as file:
@@ -67,7 +67,14 @@ def export(
 
 
 def _name(label: Any, names: Sequence[str] | None) -> Any:
-    return names[label] if names is not None and isinstance(label, int) and 0 <= label < len(names) else label
+    if names is not None and isinstance(label, int) and 0 <= label < len(names):
+        label = names[label]
+    return _unicode(label) if isinstance(label, str) else label
+
+
+def _unicode(text: str) -> str:
+    """The name of a folder may hold bytes that are not UTF-8, which no other program would read: they are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _number(value: float) -> float | None:

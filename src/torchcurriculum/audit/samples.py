@@ -11,7 +11,7 @@ from ..record import Record, RecordError
 from .ranking import audit
 from .result import Audit
 
-__all__ = ["HARDEST", "SUSPICIOUS", "choose", "class_names", "label_name", "one_line", "telling_rows"]
+__all__ = ["HARDEST", "SUSPICIOUS", "choose", "class_names", "label_name", "one_line", "printable", "telling_rows"]
 
 SUSPICIOUS, HARDEST = 48, 16
 WIDTH = 80  # letters of what a sample is called, in a terminal
@@ -54,8 +54,18 @@ def one_line(row: Mapping[str, Any], classes: list[str] | None, text: str | None
     """
     given, suggested = (label_name(row[key], classes) for key in ("given", "suggested"))
     truth = "" if row["wrong"] is None else "  (wrong)" if row["wrong"] else "  (right)"
-    called = "".join(letter if letter.isprintable() else " " for letter in (text or row["name"] or "")[:WIDTH])
-    return f"{given} -> {suggested}{truth}  {called}".rstrip()
+    called = (text or row["name"] or "")[:WIDTH]
+    return printable(f"{given[:WIDTH]} -> {suggested[:WIDTH]}{truth}  {called}").replace("\n", " ").rstrip()
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: a space for everything but letters and line ends, so that no escape sequence gets there.
+
+    Example:
+        >>> printable("a\\x1b[31mb")
+        'a [31mb'
+    """
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
 def label_name(label: object, names: list[str] | None) -> str:

@@ -7,8 +7,6 @@ pass in forward mode gives them: no second-order backward, no copy of the model,
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -117,14 +115,6 @@ def gradient(value: Tensor, parameters: Sequence[Tensor], retain_graph: bool = F
     return flatten([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, parts, strict=True)])
 
 
-@functools.cache
-def _load_forward_mode() -> None:
-    """The first dual tensor makes PyTorch load its rules, which warns about deprecated parts of its own."""
-    with warnings.catch_warnings(), forward_ad.dual_level():
-        warnings.simplefilter("ignore")
-        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
-
-
 def forward_products(losses: Losses, net: nn.Module, direction: Tensor) -> Tensor | None:
     r"""(B,) :math:`\langle \nabla L_i, v \rangle` for all samples in one forward-mode pass, about three forward passes.
 
@@ -142,7 +132,6 @@ def forward_products(losses: Losses, net: nn.Module, direction: Tensor) -> Tenso
         >>> forward_products(lambda net: net(x).squeeze(1), net, torch.tensor([5.0, 7.0]))    # L_i = <w, x_i>: <x_i, v>
         tensor([ 5., 14.])
     """
-    _load_forward_mode()
     parameters = trainable(net)
     pieces = direction.split([p.numel() for p in parameters.values()])
     try:

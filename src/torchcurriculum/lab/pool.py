@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,6 +24,7 @@ from .trainer import Interrupted, Watch, train
 __all__ = ["train_together"]
 
 PATIENCE = 0.2  # seconds between checks for signals and finished epochs
+ORPHAN = 30.0  # the same for a process whose parent is gone, whatever it is doing
 LEAVE = 120.0  # seconds that a process may take to save its state
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # their message is enough, without a traceback
 
@@ -133,6 +135,8 @@ def _begin(news: Any, threads: int) -> None:
     def leave_with_parent() -> None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN)  # a measuring pass or an evaluation may take hours and look at no signal
+        os._exit(128 + signal.SIGTERM)  # states are written whole or not at all
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
 

@@ -36,6 +36,8 @@ class Recipe:
         clip: Largest norm of a gradient; None clips nothing.
         size: Side to which the network's images are resized; None leaves them as they are.
         weights: File of pretrained weights to start from, or None.
+        partial_weights: Whether that file may lack tensors or hold values that are not finite.
+        label: Column with the classes, for a CSV file; None looks for it by its name.
         noise_rate: Share of wrong training labels; it sets the paper's threshold.
         noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` says that the data came with them.
         one_set: The set that selects the best epoch also reports, because the protocol has no test labels.
@@ -65,6 +67,8 @@ class Recipe:
     clip: float | None = None
     size: int | None = None
     weights: str | None = None
+    partial_weights: bool = False
+    label: str | None = None
     noise_rate: float = 0.0
     noise: Noise = "synthetic"
     one_set: bool = False

@@ -14,6 +14,7 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, Summary
 from .compare import format_published, format_table, table_of
+from .data.table import label_column
 from .method_options import needs_vanilla
 from .pool import train_together
 from .progress import Progress
@@ -83,6 +84,8 @@ def _train_all(
 
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
+    if recipe.data == "csv" and data is not None:
+        echo(f"{data}: the classes are in the column {label_column(data, recipe.label)!r} (--label names another)\n")
     todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
     todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
     for name, seed in pairs:

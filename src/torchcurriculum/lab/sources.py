@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +41,7 @@ from .models import (
     text_classifier,
     text_tokenizer,
 )
-from .models.by_name import Resized
+from .models.by_name import Resized, first_of
 from .recipe import Recipe
 
 __all__ = ["Problem", "digest", "load_data", "make_model", "make_optimizer", "make_schedule", "require_data"]
@@ -89,23 +91,31 @@ def require_data(recipe: Recipe, folder: Path | None) -> None:
 
 
 def digest(recipe: Recipe, data: Path | None) -> str | None:
-    """A hash that identifies the user's own data: the content of a table, or names and sizes of image files.
+    """A hash that identifies the user's own data: the content of a table, or names and content of image files.
 
     None for the official sets, which are always the same, and for missing files.
     """
-    found = hashlib.sha256()
     if data is None or recipe.data not in OWN:
         return None
     if data.is_file():
-        found.update(data.read_bytes())
-    elif data.is_dir():
-        for path in sorted(data.rglob("*")):
-            inside = path.relative_to(data)
-            hidden = any(part.startswith(".") for part in inside.parts)
-            if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
-                found.update(f"{inside} {path.stat().st_size}\n".encode("utf-8", "surrogateescape"))
-    else:
+        return hashlib.sha256(data.read_bytes()).hexdigest()
+    if not data.is_dir():
         return None
+    found = []
+    for path in sorted(data.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(data).parts)
+        if path.suffix.lower() in SUFFIXES and not hidden and path.is_file():
+            held = path.stat()
+            found.append((str(path.relative_to(data)), held.st_size, held.st_mtime_ns, held.st_ctime_ns, held.st_ino))
+    return _digest_of(data, tuple(found))
+
+
+@functools.lru_cache(maxsize=1)  # each run of a recipe asks again; the files are read again if any of them changed
+def _digest_of(folder: Path, files: tuple[tuple[str, int, int, int, int], ...]) -> str:
+    found = hashlib.sha256()
+    for name, *_ in files:
+        with open(folder / name, "rb") as file:
+            found.update(name.encode("utf-8", "surrogateescape") + hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
 
 
@@ -176,7 +186,7 @@ def _own_images(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
-    parts, classes = load_csv(folder, seed)
+    parts, classes = load_csv(folder, seed, recipe.label)
     sets: Sets = {part: Arrays(x, y) for part, (x, y) in parts.items()}
     rows = split(sum(map(len, sets.values())), seed, 0.1, 0.1)["train"]  # as load_csv does
     sets["train"].names = [f"{folder.name}, row {row + 1}" for row in rows.tolist()]
@@ -215,7 +225,10 @@ def make_model(recipe: Recipe, problem: Problem) -> nn.Module:
     else:
         model = named(recipe.model, problem.classes, known=MODELS)
     if recipe.weights is not None:
-        load_weights(model, recipe.weights)
+        left = load_weights(model, recipe.weights, strict=not recipe.partial_weights)
+        if left:
+            words = f"{len(left)} of the network's {len(model.state_dict())} tensors keep their random values"
+            warnings.warn(f"{recipe.weights}: {words} ({first_of(left)})", stacklevel=2)
     return Resized(model, recipe.size) if recipe.size and isinstance(train, Arrays) else model
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +26,11 @@ import numpy as np
 
 from .files import naming, overwrite, remove_leftovers, sync
 
-__all__ = ["FORMAT", "Folder", "Found", "RecordError", "check_array", "pack", "unpack", "write_at"]
+__all__ = ["FORMAT", "Folder", "Found", "RecordError", "check_array", "check_name", "pack", "unpack", "write_at"]
 
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
+LARGEST = 2**30  # bytes of record.json and of epochs.jsonl, which are read as a whole
 PLAIN = "biufSU"  # NumPy's kinds of numbers and texts
 
 
@@ -114,9 +116,15 @@ class Folder:
 
 
 class Found:
-    """What a folder holds. Damage is noted in ``problems`` and skipped; without such a list it is raised."""
+    """What a folder holds. Damage is noted in ``problems`` and skipped; without such a list it is raised.
 
-    def __init__(self, path: Path, problems: list[str] | None = None) -> None:
+    Args:
+        path: The folder.
+        problems: Receives a sentence for each problem.
+        samples: Whether to read what is kept for each sample: arrays and histories.
+    """
+
+    def __init__(self, path: Path, problems: list[str] | None = None, samples: bool = True) -> None:
         head = _read_head(path, problems)
         self.path, self.n, self.meta = path, head["n"], head.get("meta", {})
         self.rows: list[dict[str, Any]] = []  # of whole epochs
@@ -128,16 +136,22 @@ class Found:
             for row, end in _read_rows(path / "epochs.jsonl"):
                 self.rows.append(row)
                 self.ends.append(end)
-        for file in sorted(file for file in path.glob("*.npy") if file.is_file()):
+        for file in sorted(file for file in path.glob("*.npy") if samples and file.is_file()):
             with _noting(problems):
                 self.arrays[file.stem] = _read_array(file, self.n)
-        for name, kind in HISTORIES.items():
+        for name, kind in HISTORIES.items() if samples else ():
             file = path / f"{name}.{kind}.bin"
             with _noting(problems):
                 if file.is_file():
                     self.histories[name] = list(_read_history(file, kind, self.n))
         whole = min([len(self.rows), *map(len, self.histories.values())])
         del self.rows[whole:], self.ends[whole:]
+
+
+def check_name(name: str) -> None:
+    """Refuses a name that would put an array's file outside of the record's folder."""
+    if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,99}", name):
+        raise RecordError(f"{name!r:.60} cannot name an array: use up to 100 letters without slashes or a leading dot")
 
 
 def check_array(name: str, values: np.ndarray, n: int) -> np.ndarray:
@@ -198,7 +212,9 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     if not path.is_file():
         raise RecordError(f"{folder} holds no record (there is no record.json in it)")
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
+        head = json.loads(_whole(path))
+    except RecordError:
+        raise
     except (ValueError, OSError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from error
     if not isinstance(head, dict) or type(head.get("n")) is not int or head["n"] < 1:
@@ -211,10 +227,17 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     return head
 
 
+def _whole(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise RecordError(f"{path} has {size:,} bytes, and at most {LARGEST:,} are read")
+    return path.read_bytes()
+
+
 def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
     """Rows and where their lines end; a last line without an end is still being written, or was cut by a kill."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        lines = _whole(path).split(b"\n")[:-1] if path.is_file() else []
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error}") from error
     end = 0

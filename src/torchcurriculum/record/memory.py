@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .disk import Folder, Found, RecordError, check_array, pack, unpack
+from .disk import Folder, Found, RecordError, check_array, check_name, pack, unpack
 
 __all__ = ["Record"]
 
@@ -110,7 +110,11 @@ class Record:
         return bool(self.epochs and self._histories.get(name))
 
     def set_array(self, name: str, values: np.ndarray) -> None:
-        """Keeps an array with one entry per sample, such as the given labels."""
+        """Keeps an array with one entry per sample, such as the given labels.
+
+        Its name becomes the name of a file, so it may hold no slash.
+        """
+        check_name(name)
         self.arrays[name] = check_array(name, values, self.n)
         if self._disk is not None:
             self._disk.write_array(name, self.arrays[name])
@@ -192,13 +196,15 @@ class Record:
         return record
 
     @classmethod
-    def load(cls, folder: str | Path) -> Record:
-        """Reads a record, also of a run that is still going."""
-        return cls._of(Found(Path(folder)))
+    def load(cls, folder: str | Path, samples: bool = True) -> Record:
+        """Reads a record, also of a run that is still going; without ``samples``, only what it says of whole epochs."""
+        return cls._of(Found(Path(folder), samples=samples))
 
     @classmethod
-    def salvage(cls, folder: str | Path) -> tuple[Record | None, list[str]]:
+    def salvage(cls, folder: str | Path, samples: bool = True) -> tuple[Record | None, list[str]]:
         """Reads what can be read of a damaged record, or of a newer version, with a sentence for each problem.
+
+        Without ``samples``, only what it says of whole epochs.
 
         Example:
             >>> Record.salvage("nowhere")
@@ -206,7 +212,7 @@ class Record:
         """
         problems: list[str] = []
         try:
-            return cls._of(Found(Path(folder), problems)), problems
+            return cls._of(Found(Path(folder), problems, samples)), problems
         except RecordError as error:
             return None, [*problems, str(error)]
 
@@ -216,6 +222,12 @@ class Record:
         record.source, record.epochs = found.path, found.rows
         record.arrays, record._histories = found.arrays, found.histories
         return record
+
+    def without_samples(self) -> Record:
+        """The same epochs in memory, without arrays and histories."""
+        copy = Record(self.n, self.meta)
+        copy.source, copy.epochs = self.folder or self.source, self.epochs
+        return copy
 
     def describe(self, meta: Mapping[str, Any]) -> None:
         """Replaces what the record says about the run."""

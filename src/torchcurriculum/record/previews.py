@@ -104,18 +104,23 @@ class Previews:
         if not folder.exists():
             return None
         try:
-            texts = folder / "texts.json"
             return cls(
                 _array(folder / "rows.npy"),
                 _array(folder / "pictures.npy") if (folder / "pictures.npy").exists() else None,
-                json.loads(texts.read_text(encoding="utf-8")) if texts.exists() else None,
+                json.loads(_checked(folder / "texts.json").read_bytes()) if (folder / "texts.json").exists() else None,
             )
         except Exception as error:  # what damage raises inside NumPy is of every kind
             raise ValueError(f"the previews in {folder} cannot be read: {error}") from error
 
 
-def _array(path: Path) -> np.ndarray:
+def _checked(path: Path) -> Path:
+    if not path.is_file():  # reading a pipe would wait for somebody to write into it
+        raise ValueError(f"{path.name} is not a regular file")
     if path.stat().st_size > LARGEST:
         raise ValueError(f"{path.name} is larger than {LARGEST:,} bytes")
-    with open(path, "rb") as file:
+    return path
+
+
+def _array(path: Path) -> np.ndarray:
+    with open(_checked(path), "rb") as file:
         return np.lib.format.read_array(file, allow_pickle=False)

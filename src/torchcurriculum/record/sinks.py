@@ -11,6 +11,7 @@ import itertools
 import math
 import numbers
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from .files import overwrite
 
 __all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "histograms", "scalars", "texts"]
 
+ENVIRONMENT = threading.Lock()  # belongs to the whole process
 SHARES = (0.05, 0.2, 0.25, 0.25, 0.2, 0.05)  # of the values that lie between a row's quantiles
 
 
@@ -98,6 +100,8 @@ class CSV:
         self.path = Path(path)
         self.rows: dict[int, dict[str, Any]] = {}
         if self.path.exists():
+            if not self.path.is_file():  # reading a pipe would wait, and /dev/zero has no end
+                raise ValueError(f"{self.path} is not a regular file, and a table of epochs is read and rewritten")
             try:
                 with open(self.path, newline="", encoding="utf-8") as file:
                     self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
@@ -201,7 +205,7 @@ class MLflow:
     ) -> None:
         with _needs("mlflow", "mlflow"):
             from mlflow import MlflowClient
-        with _environment("MLFLOW_ALLOW_FILE_STORE", "true"):
+        with ENVIRONMENT, _environment("MLFLOW_ALLOW_FILE_STORE", "true"):
             self.client = MlflowClient(tracking_uri=str(uri))
             found = self.client.get_experiment_by_name(experiment)
             place = self.client.create_experiment(experiment) if found is None else found.experiment_id

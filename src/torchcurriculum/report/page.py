@@ -19,7 +19,7 @@ from .html import escape, figure, frame, missing, tiles
 from .series import Missing, first_later
 from .theory_panel import THEORY_WORDS, theory_panel
 
-__all__ = ["write_report"]
+__all__ = ["too_large", "write_report"]
 
 PHASES_WORDS = (
     "ρ is the weight that lies on hard samples. While it is high, easy samples gain weight (the early phase, shaded, "
@@ -30,6 +30,8 @@ MAP_WORDS = (
     "Samples by the course of their loss: at the bottom left those that are learnt early and stay so, at the top those "
     "that are hardly learnt at all, among them many with a wrong label."
 )
+MOST = 5 * 10**8  # losses (rows times epochs) of a record whose samples are looked at: 2 GB
+MANY = 10**7  # rows of it: an audit takes a few hundred bytes for each
 Runs = Mapping[str, Sequence[Record]]
 Drawing = Callable[[str, Sequence[Record], str], tuple[str, str]]
 
@@ -64,7 +66,7 @@ def write_report(
         ...     write_report({"vanilla": [record]}, f"{folder}/report.html", title="One run").name
         'report.html'
     """
-    runs = {method: list(records) for method, records in runs.items() if records}
+    runs, problems = _of_bounded_size(runs, problems)
     numbers = (f"f{number}" for number in count(1))
     found, gallery_part = _samples(runs)
     several = sum(map(len, runs.values())) != 1 or rows is not None
@@ -85,6 +87,26 @@ def write_report(
     with overwrite(path, errors="replace") as file:
         file.write(frame(title, _lede(runs, found), sections))
     return path
+
+
+def too_large(record: Record) -> str | None:
+    """Why a report does not look at a record's samples, or None: its time and memory are bounded."""
+    rows, epochs = record.n, len(record.epochs)
+    if rows <= MANY and rows * epochs <= MOST:
+        return None
+    size = f"{record.source or 'a record'} holds {rows:,} rows and {epochs:,} epochs"
+    return f"{size}, and a report looks at {MANY:,} rows and {MOST:,} losses at most, so its samples are not shown"
+
+
+def _of_bounded_size(runs: Runs, problems: Sequence[str]) -> tuple[dict[str, list[Record]], list[str]]:
+    kept: dict[str, list[Record]] = {}
+    said = list(problems)
+    for method, records in runs.items():
+        for record in records:
+            reason = too_large(record)
+            kept.setdefault(method, []).append(record if reason is None else record.without_samples())
+            said += [reason] if reason is not None and reason not in said else []
+    return kept, said
 
 
 # ---------------------------------------------------------------------- the head

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ CHOICES = 8  # colours for methods: choice-0 (a quiet grey, for the baseline) to
 # "ink" comes first: its placeholder is black, matplotlib's default colour.
 COLOURS = ("ink", "muted", "line", "early", *(f"choice-{number}" for number in range(CHOICES)))
 INSTALL = "figures need matplotlib: pip install 'torchcurriculum[report]'"
+ALONE = threading.Lock()  # matplotlib's settings and the filters of warnings belong to the whole process
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 # In tags: ids of groups (nothing refers to them), fonts (the page has its own), and all but two decimals.
 SUPERFLUOUS = re.compile(r' id="[\w.]+_\d+"|font-family: [^;"]*;? ?|(?<=\.\d\d)\d+|\s*\n|xlink:(?=href)')
@@ -50,7 +52,7 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
     except ImportError as error:
         raise ImportError(INSTALL) from error
     buffer = io.StringIO()
-    with matplotlib.rc_context(), warnings.catch_warnings():
+    with ALONE, matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts draw the letters, not matplotlib's
         matplotlib.rcdefaults()  # a user's own settings must not reach the page
         matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": 8})

@@ -8,7 +8,7 @@ else. So no code of a file is run, and the module path of NumPy (``core`` or ``_
 from __future__ import annotations
 
 import re
-import warnings
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +50,8 @@ def load_cifar_n(path: str | Path) -> dict[str, np.ndarray]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; get it from {ADDRESS}")
-    content = _read(path)
+    with ALONE:
+        content = _read(path)
     try:
         return _check(content)
     except ValueError as error:
@@ -96,6 +97,9 @@ ALLOWED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
 ]
 
 
+ALONE = threading.Lock()  # torch keeps one allow-list for the whole process
+
+
 def _read(path: Path) -> Any:
     """What the file holds, through the allow-list alone: also one that the program made for itself is set aside."""
     others = torch.serialization.get_safe_globals()
@@ -105,8 +109,7 @@ def _read(path: Path) -> Any:
             size = sum(entry.file_size for entry in archive.infolist())
         if size > LARGEST:
             raise ValueError(f"it holds {size} bytes, and a label file no more than {LARGEST}")
-        with torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a damaged file torch first says that its protocol is unusual
+        with torch.serialization.safe_globals(ALLOWED):
             return torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,9 +67,8 @@ class ImageFiles(Rows):
     def _read(self, path: Path, draws: list[float] | None) -> np.ndarray:
         image = _pillow()
         try:
-            with warnings.catch_warnings(), image.open(path) as opened:
-                warnings.simplefilter("ignore")  # of odd metadata
-                whole = opened.convert("RGB")
+            with image.open(path) as opened:
+                whole = _in_eight_bits(opened, image)
             width, height = whole.size
             box = _middle(width, height) if draws is None else _crop(width, height, draws)
             made = np.asarray(whole.resize((self.size, self.size), image.Resampling.BILINEAR, box))
@@ -87,6 +85,17 @@ def _pillow() -> Any:
     except ImportError as error:
         raise ImportError("images are read by Pillow: pip install 'torchcurriculum[vision]'") from error
     return Image
+
+
+def _in_eight_bits(opened: Any, image: Any) -> Any:
+    """An opened image as RGB. Pillow's own conversion would clip deeper pixels to 0 and 255."""
+    deep = opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM"))
+    if deep:  # one channel of 16 bits; for three, Pillow takes the upper byte, too
+        return image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)).convert("RGB")
+    if opened.mode in ("I", "F"):
+        raise ValueError("its pixels have 32 bits, of an unknown range; convert it to 8 or 16 bits")
+    opened.info.pop("transparency", None)  # it is dropped in any case, and with it Pillow warns
+    return opened.convert("RGB")
 
 
 def _middle(width: int, height: int) -> tuple[float, float, float, float]:
@@ -165,7 +174,7 @@ def _files(folder: Path, classes: list[str], whole: bool = False) -> Files:
     for label, name in enumerate(classes):
         inside = folder / name
         found = sorted(inside.rglob("*")) if inside.is_dir() else []
-        found = [path for path in found if path.suffix.lower() in SUFFIXES]
+        found = [path for path in found if path.suffix.lower() in SUFFIXES and path.is_file()]
         if whole and not found:
             words = f"each folder in {folder} is a class (results can go elsewhere, by --out)"
             raise ValueError(f"{inside} holds no images ({', '.join(SUFFIXES)}); {words}")

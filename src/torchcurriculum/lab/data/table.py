@@ -14,7 +14,7 @@ from torch import Tensor
 from .splits import split
 from .text_files import read_lines
 
-__all__ = ["load_csv"]
+__all__ = ["label_column", "load_csv"]
 
 Parts = dict[str, tuple[Tensor, Tensor]]
 TARGETS = ("label", "labels", "target", "class", "y")
@@ -26,15 +26,15 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
     Args:
         path: A file in UTF-8 whose first line names its columns.
         seed: The split is a function of it.
-        label: The column with the class; by default one called ``label``, ``labels``, ``target``, ``class`` or ``y``,
-            and otherwise the last one.
+        label: The column with the class; by default the only one called ``label``, ``labels``, ``target``, ``class``
+            or ``y``, and otherwise the last one. See ``label_column``.
 
     Returns:
         ``{"train": (x, y), "valid": ..., "test": ...}`` with x (n, columns) float32 and y (n,) int64, and the names of
         the classes in their order.
 
     Raises:
-        ValueError: With the row and column that is not a number.
+        ValueError: With the row and column that is not a number, or if the label column is ambiguous.
 
     Example:
         >>> import tempfile
@@ -45,13 +45,9 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
         (torch.Size([16, 2]), ['rose', 'tulip'])
     """
     path = Path(path)
-    lines = read_lines(path, "a spreadsheet, saved as CSV")
-    try:
-        head, *rows = [row for row in csv.reader(io.StringIO("\n".join(lines)), strict=True) if row]
-    except csv.Error as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+    head, *rows = _rows(path)
     place = _target(path, head, label)
-    values, names = np.empty((len(rows), len(head) - 1), np.float32), []
+    values, names = np.empty((len(rows), len(head) - 1)), []
     for number, row in enumerate(rows):
         if len(row) != len(head):
             raise ValueError(f"{path} is damaged: row {number + 1} has {len(row)} columns, not {len(head)}")
@@ -72,13 +68,42 @@ def load_csv(path: str | Path, seed: int = 0, label: str | None = None) -> tuple
     return _parts(torch.from_numpy(values), y, seed), classes
 
 
+def label_column(path: str | Path, label: str | None = None) -> str:
+    """The name of the column that ``load_csv`` takes the classes from, so that a caller can say it.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "flowers.csv"
+        >>> _ = path.write_text("width,height,kind\\n1,2,rose\\n")
+        >>> label_column(path)
+        'kind'
+    """
+    head = _rows(Path(path))[0]
+    return head[_target(Path(path), head, label)]
+
+
+def _rows(path: Path) -> list[list[str]]:
+    lines = read_lines(path, "a spreadsheet, saved as CSV")
+    try:
+        return [row for row in csv.reader(io.StringIO("\n".join(lines)), strict=True) if row]
+    except csv.Error as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
 def _target(path: Path, head: list[str], label: str | None) -> int:
     if len(head) < 2 or len(set(head)) != len(head):
         raise ValueError(f"the first line of {path} must name two or more columns, each once")
     if label is not None and label not in head:
         raise ValueError(f"{path} has no column called {label!r}; it has {', '.join(head)}")
-    words = [label] if label is not None else [name for name in head if name.strip().lower() in TARGETS]
-    return head.index(words[0]) if words else len(head) - 1
+    if label is not None:
+        return head.index(label)
+    plain = [name.strip().lower() for name in head]
+    found = [place for place, name in enumerate(plain) if name in TARGETS]
+    beside_x = found and plain[found[0]] == "y" and "x" in plain and found[0] != len(head) - 1  # a coordinate?
+    if len(found) > 1 or beside_x:
+        words = "it is not clear which column holds the classes"
+        raise ValueError(f"{path} has the columns {', '.join(head)}: {words}; name it by --label COLUMN (label=)")
+    return found[0] if found else len(head) - 1
 
 
 def _number(path: Path, row: int, column: str, cell: str) -> float:
@@ -94,7 +119,8 @@ def _number(path: Path, row: int, column: str, cell: str) -> float:
 
 def _parts(x: Tensor, y: Tensor, seed: int) -> Parts:
     rows = split(len(y), seed, 0.1, 0.1)
-    known = x[rows["train"]].double()
+    known = x[rows["train"]]
     mean, std = known.mean(0), known.std(0, correction=0)
-    x = ((x.double() - mean) / torch.where(std > 0, std, 1.0)).float()
+    varies = known.amax(0) > known.amin(0)  # a constant's standard deviation is a rounding error, not always 0
+    x = ((x - mean) / torch.where(varies, std, 1.0)).float()  # float64 until here: timestamps differ in late digits
     return {part: (x[held], y[held]) for part, held in rows.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ NAMES = {
     "maxvit-t": "torchvision:maxvit_t",
     "inception-resnet-v2": "timm:inception_resnet_v2",
 }
+UNUSED = "num_batches_tracked"  # a counter that older files lack and that no network of ours reads
 
 
 def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
@@ -89,18 +91,20 @@ def import_torchvision() -> None:
 _OPERATORS: list[torch.library.Library] = []  # keeps them registered
 
 
-def load_weights(model: nn.Module, path: str | Path) -> list[str]:
+def load_weights(model: nn.Module, path: str | Path, strict: bool = True) -> list[str]:
     """Gives a network the weights of a local file; what has another shape, such as the last layer, stays as it is.
 
     Args:
         model: Changed in place, or not at all.
         path: A ``.safetensors`` file, or a PyTorch file, which is read with ``weights_only``: nothing in it is run.
+        strict: Whether to refuse a file that lacks some of the network's tensors or holds values that are not finite.
 
     Returns:
         Names of the tensors that stay as they are.
 
     Raises:
-        ValueError: If the file is damaged, or less than half of the network's tensors are in it.
+        ValueError: If the file is damaged, if ``strict`` refuses it, or if less than half of the network's tensors are
+            in it.
 
     Example:
         >>> import tempfile, safetensors.torch
@@ -115,8 +119,22 @@ def load_weights(model: nn.Module, path: str | Path) -> list[str]:
     if 2 * len(fitting) < len(own):
         words = f"{len(fitting)} of the network's {len(own)} tensors are in it with the right shape"
         raise ValueError(f"{path} holds the weights of another network: {words}")
+    missing = [name for name in own if name not in held and not name.endswith(UNUSED)]
+    broken = [name for name, tensor in fitting.items() if not tensor.isfinite().all()]
+    instead = "give a whole file, or --partial-weights (strict=False) to take it as it is"
+    if strict and missing:
+        words = f"{len(missing)} of the network's {len(own)} tensors ({first_of(missing)})"
+        raise ValueError(f"{path} lacks {words}, which would stay random; {instead}")
+    if strict and broken:
+        words = f"{len(broken)} of its tensors hold values that are not finite ({first_of(broken)})"
+        raise ValueError(f"{path} cannot be trained from: {words}; {instead}")
     model.load_state_dict(fitting, strict=False)
-    return [name for name in own if name not in fitting]
+    return [name for name in own if name not in fitting and not name.endswith(UNUSED)]
+
+
+def first_of(names: list[str]) -> str:
+    """The first three of some names, for a message."""
+    return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -125,8 +143,13 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
+            if packed:  # a few bytes of it could fill the memory
+                raise ValueError("it is compressed, and PyTorch never compresses")
         held: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except Exception as error:  # what damage raises inside torch is of every kind, and its words advise to trust it
         raise ValueError(f"{path} is damaged or holds more than tensors ({type(error).__name__})") from None

@@ -40,6 +40,7 @@ from ...distributed import derive
 from ...functional import easiness
 from ...methods import APW
 from ...record import Record
+from ...record.files import overwrite
 
 __all__ = [
     "Fit",
@@ -320,7 +321,8 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
         model.record.meta["seed"] = seed
         model.record.save(folder / name)
     figures.draw(folder, recipe, points, standard, by_tau, result)
-    (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    with overwrite(folder / "result.json") as file:
+        file.write(json.dumps(result, indent=1) + "\n")
     for name, words in {"standard": "standard LR", "apw": "APW + LR"}.items():
         train, test, accuracy = (result[name][key] for key in ("train_eprop", "test_eprop", "test_accuracy"))
         line = f"{words:<11}  E-Prop at e = {recipe.threshold}: train {train:.3f}, test {test:.3f}"

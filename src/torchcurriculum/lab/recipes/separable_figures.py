@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ...record.files import overwrite
 from .separable import Fit, Points, Separable, confidence_band, logistic_losses
 
 __all__ = ["draw", "require_matplotlib"]
@@ -48,7 +49,8 @@ def draw(
     for name, figure in drawn.items():
         _save(figure, folder / f"{name}.svg")
     page = _page(folder, _captions(recipe), result)
-    (folder / "separable.html").write_text(page, encoding="utf-8")
+    with overwrite(folder / "separable.html") as file:
+        file.write(page)
 
 
 def hyperplanes(recipe: Separable, points: Points, standard: Fit, weighted: Fit, result: Mapping[str, Any]) -> Any:
@@ -170,8 +172,8 @@ def _save(figure: Any, path: Path) -> None:
     from matplotlib import rc_context
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "torchcurriculum"}):  # the same run writes the same bytes
-        figure.savefig(path, format="svg", metadata={"Date": None})
+    with overwrite(path) as file, rc_context({"svg.hashsalt": "torchcurriculum"}):  # the same run writes the same bytes
+        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _captions(recipe: Separable) -> dict[str, str]:

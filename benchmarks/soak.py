@@ -57,7 +57,7 @@ def soak(name: str, samples: bool, epochs: int, block: int, folder: str | None) 
     model = torch.nn.Linear(WIDTH, CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     method = methods.build(name, ROWS, epochs)
-    curriculum = Curriculum(method, Arrays(x, y), batch_size=BATCH, samples=samples, record=folder)
+    curriculum = Curriculum(method, Arrays(x, y), batch_size=BATCH, samples=samples, record=folder, overwrite=True)
     rows, seconds = [], []
     for number in range(1, epochs + 1):
         started = time.process_time()

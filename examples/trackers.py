@@ -31,7 +31,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
 
     method = APW(len(train_set), q=args.epochs)
-    curriculum = Curriculum(method, train_set, batch_size=64, record=args.out / "record")
+    curriculum = Curriculum(method, train_set, batch_size=64, record=args.out / "record", overwrite=True)
     trackers = [TensorBoard(args.out / "board"), WandB("digits", dir=str(args.out)), MLflow(args.out / "mlruns")]
     for sink in [CSV(args.out / "epochs.csv"), *trackers]:
         curriculum.record.attach(sink)

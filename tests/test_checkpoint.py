@@ -698,7 +698,7 @@ def test_a_record_on_a_full_disk_catches_up_later(tmp_path: Path, monkeypatch: p
 def shell(folder: Path, samples: bool = True) -> tuple[Curriculum, nn.Module]:
     torch.manual_seed(0)
     data = Arrays(torch.arange(33.0).reshape(11, 3).sin(), torch.arange(11) % 2)
-    return Curriculum(APW(11, q=4), data, batch_size=4, record=folder, samples=samples), nn.Linear(3, 2)
+    return Curriculum(APW(11, q=4), data, batch_size=4, record=folder, overwrite=True, samples=samples), nn.Linear(3, 2)
 
 
 def go(curriculum: Curriculum, model: nn.Module, epochs: int) -> None:

@@ -54,7 +54,9 @@ def train(folder: Path) -> None:
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
     method = APW(N, q=EPOCHS, weighting="EI")
-    curriculum = Curriculum(method, data, batch_size=BATCH, seed=4, record=folder / "record", samples=True)
+    curriculum = Curriculum(
+        method, data, batch_size=BATCH, seed=4, record=folder / "record", overwrite=True, samples=True
+    )
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
     seen: dict[str, Any] = {"steps": 0, "random": torch.get_rng_state()}

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images, place, net = data(), tmp_path_factory.mktemp("fuzz") / "whole", model()
     record = Record(N, {"q": 3, "method": "APW"}, place)
     train_set = Arrays(images.x[:N], images.y[:N])
-    curriculum = Curriculum(APW(N, q=3), train_set, batch_size=4, record=record, samples=True)
+    curriculum = Curriculum(APW(N, q=3), train_set, batch_size=4, record=record, overwrite=True, samples=True)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for epoch in range(5):
         for batch in curriculum.epoch(net):

@@ -116,7 +116,10 @@ def test_wrong_lengths_and_names_are_refused() -> None:
 def test_reading_needs_no_torch(tmp_path: Path) -> None:
     """The record of a real run, read by a process that cannot import torch."""
     data = Arrays(torch.arange(33.0).reshape(11, 3).sin(), torch.arange(11) % 2)
-    curriculum, model = Curriculum(APW(11, q=4), data, batch_size=4, record=tmp_path, samples=True), nn.Linear(3, 2)
+    curriculum, model = (
+        Curriculum(APW(11, q=4), data, batch_size=4, record=tmp_path, overwrite=True, samples=True),
+        nn.Linear(3, 2),
+    )
     for _ in range(3):
         for batch in curriculum.epoch(model):
             curriculum.loss(model, batch).backward()

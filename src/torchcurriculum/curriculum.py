@@ -56,6 +56,8 @@ class Curriculum(Hosting):
         persistent_workers: Keep the loader processes from one epoch to the next.
         drop_last: Leave out the last rows of an epoch if they do not fill a batch.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
+        overwrite: Whether a run that starts from its first epoch may replace a record that is already there. A loaded
+            state resumes it.
         samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
         nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
 
@@ -95,6 +97,7 @@ class Curriculum(Hosting):
         persistent_workers: bool = True,
         drop_last: bool = False,
         record: Record | str | Path | None = None,
+        overwrite: bool = False,
         samples: bool = False,
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
@@ -121,6 +124,7 @@ class Curriculum(Hosting):
         self._order = Order(self.n, batch_size, drop_last, seed)
         self._progress = Progress()
         self._steps = Steps(method, self.task, Sharded(torch.full((self.n,), math.inf)), measure, nan_strategy)
+        self.overwrite, self._owns_record = overwrite, not isinstance(record, Record)
         self.record = self._make_record(record)
 
     # ------------------------------------------------------------------ the loop
@@ -195,9 +199,9 @@ class Curriculum(Hosting):
         if len(self.train_set) != self.n:
             words = "something is kept for every row, so the set must stay the same"
             raise ValueError(f"the training set had {self.n} rows and has {len(self.train_set)} now; {words}")
+        if self.number == 0:
+            self._begin_record()
         self._progress.begin()
-        if self.number == 1:
-            self.record.rewind(0)  # a folder may hold an earlier run; only a loaded state resumes it
         self._measured, self._steps.shares = None, {}
         self._order.begin(self.number, None)
         draws, last = self._order.seed_for("measure"), self._steps.last
@@ -239,7 +243,18 @@ class Curriculum(Hosting):
         if isinstance(record, Record):
             return record
         meta = {"method": type(self.method).__name__, "seed": self.seed, "batch_size": self.batch_size}
-        return Record.open(self.n, meta, record if distributed.is_first() else None)
+        return Record.open(self.n, meta, record if distributed.is_first() else None, self.overwrite)
+
+    def _begin_record(self) -> None:
+        """An earlier run's record is replaced only where the user said so, and nothing of it is kept."""
+        if not self.record.epochs and not (self._owns_record and self.record.arrays):
+            return
+        if not self.overwrite:
+            raise ValueError(
+                f"{self.record.folder or 'the record'} holds {len(self.record.epochs)} epochs of an earlier run; load "
+                "its state to resume it, pass overwrite=True to replace it, or give another folder"
+            )
+        self.record.clear() if self._owns_record else self.record.rewind(0)
 
     def _append_row(self) -> None:
         losses = self._steps.last if self._measured is None else self._measured

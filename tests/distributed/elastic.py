@@ -30,7 +30,7 @@ def run(folder: Path, kills: Mapping[int, int]) -> None:
         folder: Where states, record and the outcome go.
         kills: step -> rank that is killed behind it, once.
     """
-    training = Training(CASE, parallel=True, record=folder / "record", samples=True)
+    training = Training(CASE, parallel=True, record=folder / "record", overwrite=True, samples=True)
     parts = {"net": training.net, "optimizer": training.optimizer, "curriculum": training.curriculum}
     checkpoint = Checkpoint(folder / "states")
     training.steps = checkpoint.load(**parts) or 0

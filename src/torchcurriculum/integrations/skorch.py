@@ -122,11 +122,12 @@ class CurriculumNet(NeuralNetClassifier):
             measure=self.measure,
             samples=self.samples,
             record=self.record if self.record_ is None else self.record_,
+            overwrite=self.record_ is None,  # fit starts anew, partial_fit goes on
             **self._loader_options(len(dataset)),
         )
         if saved is not None:
             try:
-                curriculum.load_state_dict(saved)
+                curriculum.load_state_dict(saved, knobs="state")
             except ValueError as error:
                 raise ValueError(f"this net cannot go on with its curriculum: {error}; fit begins anew") from error
         return curriculum

@@ -145,7 +145,9 @@ class _Run:
             options["measure_batch_size"] = CHUNK
         if recipe.compile or half:
             options["forward"] = partial(measuring_forward, self.model, self.net, self.autocast)
-        self.curriculum = Curriculum(self.method, self.train_set, record=self.record, samples=True, **options)
+        self.curriculum = Curriculum(
+            self.method, self.train_set, record=self.record, overwrite=True, samples=True, **options
+        )
         self.optimizer = make_optimizer(recipe, self.model)
         self.schedule = make_schedule(recipe, self.optimizer)
         self.pd = ParameterDissimilarity() if self.name == "vanilla" and asks_for_pd(recipe) else None

@@ -52,10 +52,12 @@ class Folder:
         self._unsynced: set[Path] = set()
 
     def begin(self, meta: Mapping[str, Any]) -> None:
-        """Starts an empty record; an earlier one's epochs are removed."""
+        """Starts an empty record; an earlier one's epochs and arrays are removed."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_head(meta)
         self.cut(0)
+        for file in self.path.glob("*.npy"):
+            file.unlink()
 
     def write_head(self, meta: Mapping[str, Any]) -> None:
         """Writes ``record.json``."""

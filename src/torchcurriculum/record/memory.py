@@ -145,6 +145,13 @@ class Record:
         if self._disk is not None:
             self._disk.cut(epochs)
 
+    def clear(self) -> None:
+        """Removes all epochs and arrays."""
+        self.epochs, self.arrays, self._histories = [], {}, {}
+        if self._disk is not None:
+            self._disk.ends = []
+            self._disk.begin(self.meta)
+
     def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Goes back or forward to the epochs of a saved state: rows that are missing here are taken from it.
 
@@ -180,8 +187,12 @@ class Record:
             self._disk = copy._disk
 
     @classmethod
-    def open(cls, n: int, meta: Mapping[str, Any], folder: str | Path | None) -> Record:
-        """Continues the record in ``folder`` if it has as many rows; otherwise starts a new one there."""
+    def open(cls, n: int, meta: Mapping[str, Any], folder: str | Path | None, overwrite: bool = False) -> Record:
+        """Continues the record in ``folder``, or starts a new one where there is none that can be read.
+
+        Raises:
+            RecordError: If the folder holds a record of another number of rows, unless it may be overwritten.
+        """
         if folder is None:
             return cls(n, meta)
         try:
@@ -189,6 +200,9 @@ class Record:
         except RecordError:
             return cls(n, meta, folder)
         if found.n != n:
+            if not overwrite:
+                words = "pass overwrite=True to replace it, or another folder"
+                raise RecordError(f"{folder} holds a record of {found.n} rows, and this run has {n}; {words}")
             return cls(n, meta, folder)
         record = cls._of(found)
         record._disk = Folder(found.path, n, found.ends)

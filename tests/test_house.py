@@ -103,6 +103,7 @@ def test_examples_in_docstrings(name: str) -> None:
     names = {"torch": torch, "nn": torch.nn}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")  # as in pyproject.toml
         results = doctest.testmod(importlib.import_module(name), extraglobs=names)
     assert results.failed == 0
 

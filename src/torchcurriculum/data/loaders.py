@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-from .batches import finite_rows, take
+from .batches import finite_rows, take, unpack
 
 __all__ = ["indexed"]
 
@@ -50,7 +50,8 @@ class indexed:
 
     The dataset, the collate function, workers, ``drop_last`` and the sampler are the user's own: batches are exactly
     those of the loader. It works with shuffling, subsets (rows of the subset), batch samplers, any number of workers
-    and any form of batch, and patches nothing.
+    and any form of batch, and patches nothing. The collate function must keep the order of its samples: one that sorts
+    them is refused as soon as their targets show it, and cannot be noticed where batches hold no targets.
 
     Args:
         loader: A ``DataLoader`` over a map-style dataset.
@@ -94,6 +95,44 @@ class indexed:
                 yield index[kept], take(batch, kept, len(index))
 
 
+class _InOrder:
+    """A collate function that is watched until a batch shows that it keeps the order of its samples."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate, self.sure = collate, False
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self.collate(samples)
+        if not self.sure and isinstance(samples, list):
+            before, after = _targets(samples), _target(batch)
+            if before is not None and isinstance(after, Tensor) and before.shape == after.shape:
+                self._compare(before, after.to(before))
+        return batch
+
+    def _compare(self, before: Tensor, after: Tensor) -> None:
+        if torch.equal(before, after):
+            self.sure = len(before.unique()) > 1
+        elif torch.equal(before.sort().values, after.sort().values):
+            raise ValueError(
+                "the collate function changes the order of its samples, so their rows would be attached to others; "
+                "sort inside of the model, or yield a row number with each sample and use that"
+            )
+
+
+def _targets(samples: list[Any]) -> Tensor | None:
+    """(B,) the targets of samples, where each is a number."""
+    found = [_target(sample) for sample in samples]
+    single = all(isinstance(value, int | float) or (isinstance(value, Tensor) and value.ndim == 0) for value in found)
+    return torch.tensor([float(value) for value in found]) if single and found else None
+
+
+def _target(sample: Any) -> Any:
+    try:
+        return unpack(sample)[1]
+    except (TypeError, ValueError):
+        return None
+
+
 def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:
     """A shallow copy of the loader whose batch sampler remembers; the user's loader stays untouched."""
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
@@ -101,6 +140,8 @@ def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:
     if loader not in _SHADOWS or _SHADOWS[loader][1].sampler is not sampler:
         shadow, recorder = copy.copy(loader), _Recorder(sampler)
         vars(shadow)[name] = recorder  # DataLoader forbids plain assignment after its construction
+        if loader.collate_fn not in (default_collate, default_convert):
+            vars(shadow)["collate_fn"] = _InOrder(loader.collate_fn)
         vars(shadow)["_iterator"] = None
         _SHADOWS[loader] = shadow, recorder
     return _SHADOWS[loader]

@@ -358,8 +358,6 @@ def test_an_argument_that_is_missing_is_named(name: str) -> None:
             kind(**{other: value for other, value in whole.items() if other != word})
 
 
-
-
 @pytest.mark.parametrize("value", [0, -1, 2.5, math.nan, "12", None, True])
 @pytest.mark.parametrize("word", ["n", "epochs"])
 @pytest.mark.parametrize("way", ["build", "for_run"])

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
-__all__ = ["affinity_levels", "class_means", "coarse_losses", "confusion", "mask_classes", "next_classes", "similarity"]
-
-ABSENT = -1e4  # a logit whose probability is 0 in every precision, and which float16 can hold
+__all__ = ["affinity_levels", "class_means", "coarse_losses", "confusion", "keep_classes", "next_classes", "similarity"]
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -50,21 +48,24 @@ def next_classes(means: Tensor, included: Tensor, candidates: Tensor, count: int
     return included
 
 
-def mask_classes(logits: Tensor, included: Tensor) -> Tensor:
-    """Logits in which classes that are not yet included have no probability and get no gradient.
+def keep_classes(logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits of some classes alone, and the labels renumbered to match.
 
     Args:
         logits: (B, C) logits.
-        included: (C,) bool.
+        labels: (B,) int64 labels, all of them among ``kept``.
+        kept: (K,) int64 classes, in increasing order.
 
     Returns:
-        (B, C) logits.
+        (B, K) logits and (B,) labels from 0 to K - 1; -1 for a label that is not among ``kept``.
 
     Example:
-        >>> mask_classes(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([True, False, True])).softmax(1)
-        tensor([[0.7311, 0.0000, 0.2689]])
+        >>> keep_classes(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([2]), torch.tensor([0, 2]))
+        (tensor([[1., 0.]]), tensor([1]))
     """
-    return logits.masked_fill(~included, ABSENT)
+    places = torch.full((logits.shape[1],), -1, device=labels.device)
+    places[kept.to(labels.device)] = torch.arange(len(kept), device=labels.device)
+    return logits.index_select(1, kept.to(logits.device)), places[labels]
 
 
 def confusion(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:

@@ -19,9 +19,9 @@ from torchcurriculum.lab.recipes.digits import recipe
 from torchcurriculum.lab.runner import run
 from torchcurriculum.record.results import summarise
 
-METHODS = ("vanilla", "apw-e", "s-apw-e", "m-apw-e", "superloss", "rapw", "mixup", "random", "spl", "infobatch")
+METHODS = ("vanilla", "apw-e", "s-apw-e", "m-apw-beta-e", "superloss", "rapw", "mixup", "random", "spl", "infobatch")
 FRESH = (5, 6, 7, 8, 9)  # seeds that nobody had looked at when RAPW was made
-PAIRS = (("s-apw-e", "random"), ("m-apw-e", "mixup"), ("rapw, running", "superloss"), ("rapw, running", "mixup"))
+PAIRS = (("s-apw-e", "random"), ("m-apw-beta-e", "mixup"), ("rapw, running", "superloss"), ("rapw, running", "mixup"))
 RUNNING = "rapw"  # once more, with the losses seen while training
 RATES = (0.0, 0.2, 0.4)
 
@@ -45,7 +45,7 @@ scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 param
 to {seeds[-1]} (split, flips, initial weights and order change with the seed), every method with its defaults and a
 measuring pass; "running" takes the losses seen while training instead. APW's e is the paper's for the true rate.
 `random` grows the set as a curriculum does, in no order: it is a control for the growing ones, as `mixup` is for
-`m-apw-e`. The last section has other seeds: RAPW's memory was chosen with a look at seeds 0 to 2 of this set. CPU,
+`m-apw-beta-e`. The last section has other seeds: RAPW's memory was chosen with a look at seeds 0 to 2 of this set. CPU,
 torch {where["torch"]}, float32.
 
 Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not

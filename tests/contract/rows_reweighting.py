@@ -47,6 +47,7 @@ ROWS = [
     Row("rapw", {"decay": 0.0, "lam": math.inf}, zero=GENTLE, zero_reason=ESTIMATED),
     Row("superloss", zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": math.log(3)}, zero={"lam": math.inf}, sums="any"),
+    Row("superloss", {"tau": "running"}, zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": "average"}, zero={"lam": math.inf}, sums="any"),
     Row("dcl", {"lr": 0.5}, zero={"lr": 0.0}),
     Row("dcl", {"classes": 3, "samples": False}, zero={"lr_class": 0.0}),

@@ -182,7 +182,7 @@ register(
     "adaptive-cl",
     AdaptiveCL,
     "easiest rows first, by a difficulty that follows the student",
-    when="Hard rows hurt early on, and a trained teacher is available; without one the student is asked after a warm-up.",
+    when="Hard rows hurt early on, and a trained teacher is available; without one the student is its own.",
     cost="One forward pass of the teacher, one of the student for each interval (a tenth of the epochs), fewer steps "
     "while the set grows; 8 bytes a sample, and 4 more for each class with a divergence.",
 )

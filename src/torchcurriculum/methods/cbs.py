@@ -217,5 +217,5 @@ register(
     CBS,
     "the outputs of convolutions are blurred, less and less",
     when="Convolutional networks whose early training fits noise in fine detail; other networks are refused.",
-    cost="A depthwise convolution behind each blurred convolution in the first 17 of 40 parts of the run; no extra pass.",
+    cost="A depthwise convolution behind each blurred one in the first 17 of 40 parts of the run; no extra pass.",
 )

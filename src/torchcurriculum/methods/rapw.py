@@ -213,8 +213,8 @@ register(
     "rapw",
     RAPW,
     "APW that remembers: the probability that a label is right, from its losses so far (ours, not the paper's)",
-    when="Many wrong labels, about ten classes, and cross-entropy. Not with a hundred classes: there its estimate of the "
-    "share of wrong labels fails, and SuperLoss is ahead. Two knobs whose defaults need no noise rate. With "
+    when="Many wrong labels, about ten classes, and cross-entropy. Not with a hundred classes: there its estimate of "
+    "the share of wrong labels fails, and SuperLoss is ahead. Two knobs whose defaults need no noise rate. With "
     "measure='running' it costs no pass. Its figures and what was tried stand in docs/results/beyond.md.",
     cost="With measure='running' no extra pass; 4 bytes a sample and a few element-wise operations on B losses.",
 )

@@ -1,4 +1,4 @@
-"""The paper's table mixup_details: standard mixup against M-APW, literally and as we read it, in the settings of ``loss-reweighting``."""
+"""The paper's table mixup_details: mixup against M-APW in two readings, in the settings of ``loss-reweighting``."""
 
 from __future__ import annotations
 

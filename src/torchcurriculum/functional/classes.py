@@ -95,9 +95,10 @@ def similarity(confusion: Tensor) -> Tensor:
 def affinity_levels(similarity: Tensor) -> Tensor:
     """Affinity clustering of the classes: in each round every cluster joins the one it is most similar to.
 
-    Clusters are as similar as their classes are on average. Two of our own rules: a round is left unfinished where it
-    would leave less than two clusters, since a single label teaches nothing, the most similar joining first; and
-    clusters of similarity zero never join, so that a class which is never confused stays by itself.
+    Clusters are as similar as their two most similar classes (single linkage). A round that would join everything ends
+    the hierarchy, since a single label teaches nothing; if it is the first round, its weakest links are left out until
+    two clusters remain. All this is the authors'. One rule is ours: clusters of similarity zero never join, so that a
+    class which is never confused stays alone. The authors break ties, and so join such classes, at random.
 
     Args:
         similarity: (C, C) symmetric, with a zero diagonal.
@@ -114,24 +115,29 @@ def affinity_levels(similarity: Tensor) -> Tensor:
     clusters = torch.arange(len(similarity))
     levels: list[Tensor] = []
     while (count := len(clusters.unique())) > 2:
-        members = torch.nn.functional.one_hot(clusters, count).to(similarity)
-        sizes = members.sum(0)
-        links = (members.T @ similarity @ members / sizes[:, None] / sizes).fill_diagonal_(-1.0)
-        joined = _join(*links.max(1))
-        if len(joined.unique()) == count:
+        apart = clusters[:, None] != clusters
+        strength, nearest = torch.where(apart, similarity, -1.0).max(1)  # of each class
+        best = [_strongest(strength, clusters == cluster) for cluster in range(count)]
+        joined = _join(strength[best], clusters[nearest[best]], 1 if levels else 2)
+        if len(joined.unique()) in (1, count):
             break
         clusters = joined[clusters]
         levels.insert(0, clusters)
     return torch.stack(levels) if levels else clusters.new_zeros(0, len(similarity))
 
 
-def _join(strength: Tensor, nearest: Tensor) -> Tensor:
-    """Clusters after each has joined its nearest, strongest links first, numbered by their first member."""
+def _strongest(strength: Tensor, members: Tensor) -> int:
+    """The member whose link to another cluster is strongest."""
+    return int(torch.where(members, strength, -2.0).argmax())
+
+
+def _join(strength: Tensor, nearest: Tensor, fewest: int) -> Tensor:
+    """Clusters after each has joined its nearest, strongest links first, until ``fewest`` are left; numbered anew."""
     owner = list(range(len(strength)))
     left = len(owner)
     for i in strength.argsort(descending=True, stable=True).tolist():
         a, b = owner[i], owner[int(nearest[i])]
-        if left <= 2 or strength[i] <= 0:
+        if left <= fewest or strength[i] <= 0:
             break
         if a != b:
             owner, left = [a if cluster == b else cluster for cluster in owner], left - 1

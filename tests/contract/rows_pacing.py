@@ -65,4 +65,6 @@ ROWS = [
     Row("dihcl", zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "change"}, zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "flip", "warmup": 1}, zero={"bottom": 1.0}),
+    Row("dihcl", {"policy": "exp"}, zero={"bottom": 1.0}),
+    Row("dihcl", {"policy": "greedy"}, zero={"bottom": 1.0}, trains_reason="in the end only the fifth that is hardest"),
 ]

@@ -108,7 +108,7 @@ class C2F(Method):
             self.hierarchy = self._ask(epoch).to(epoch.last.device)
         clusters = self._clusters(epoch.number)
         self.clusters.fill_(0 if clusters is None else int(clusters.max()) + 1)
-        if past >= 0 or not self.levels or not self.held_out:
+        if past >= 0 or not self.levels or not self.held_out or epoch.n == 1:
             return None
         return (~self._held_out(epoch)).nonzero().flatten()
 
@@ -139,7 +139,9 @@ class C2F(Method):
         return self.hierarchy[level] if 0 <= level < len(self.hierarchy) else None
 
     def _held_out(self, epoch: Epoch) -> Tensor:
-        """(N,) bool, the same in every epoch."""
+        """(N,) bool, the same in every epoch; a single row is not held out but asked about as it is."""
+        if epoch.n == 1:
+            return torch.ones(1, dtype=torch.bool)
         generator = torch.Generator().manual_seed(distributed.derive(epoch.seed, "c2f"))
         size = min(epoch.n - 1, max(1, round(self.held_out * epoch.n)))
         return torch.zeros(epoch.n, dtype=torch.bool).index_fill_(
@@ -186,7 +188,10 @@ def _answer(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def _check_hierarchy(hierarchy: Any) -> Tensor:
-    levels = torch.as_tensor(hierarchy)
+    try:
+        levels = torch.as_tensor(hierarchy)
+    except (RuntimeError, TypeError, ValueError):
+        levels = torch.zeros(0)
     if levels.ndim != 2 or levels.is_floating_point() or not levels.numel() or int(levels.min()) < 0:
         raise ValueError(
             "hierarchy must be whole numbers of shape (levels, classes), the cluster of each class at each level, got "

@@ -101,8 +101,8 @@ for _weighting in ("E", "I", "EI"):
         f"m-apw-{_weighting.lower()}",
         Mixed,
         f"mixup with APW's weights as coefficients, {_weighting}-weighting: the paper's sentence taken literally",
-        when="To run what the paper says. On CIFAR-10N it was far behind mixup (docs/results/m-apw.md), m-apw-beta-e was "
-        "not.",
+        when="To run what the paper says. On CIFAR-10N it was far behind mixup (docs/results/m-apw.md); m-apw-beta-e "
+        "was not.",
         cost="As APW, and for I and EI one more forward pass in each step.",
         weighting=_weighting,
     )

@@ -19,6 +19,7 @@ __all__ = ["DIHCL", "Hardness", "Policy"]
 
 Hardness = Literal["loss", "change", "flip"]
 Policy = Literal["rand", "exp", "greedy"]
+LEAST_CHANCE = 1e-8  # added to the probability by which "exp" divides, as in the authors' code
 EPISODES = (0, 5, 10, 15, 25, 35, 55, 85, 135, 205)  # where the authors' begin in the 295 epochs after the warm-up
 
 
@@ -172,7 +173,7 @@ class DIHCL(Method):
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
             rates = torch.where(since > 0, since, self.rate)  # observed twice in an epoch
         if self.policy == "exp":
-            rates = rates * self.chance[index]
+            rates = rates * (self.chance[index] + LEAST_CHANCE)
         self.dih[index] = update_hardness(self.dih[index], instant / rates, self.gamma)
 
     def report(self) -> Mapping[str, Any]:

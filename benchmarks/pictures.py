@@ -27,7 +27,7 @@ from torchcurriculum.report.svg import colour, render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-e": "choice-2", "rapw": "choice-3"}
+SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2", "rapw": "choice-3"}
 RUNNING = "rapw"  # with the losses seen while training; see docs/results/digits.md
 EPOCH = 8  # of the histogram: the network knows the digits and not yet the wrong labels
 BOX = 'rx="6" fill="var(--early)" stroke="var(--muted)"'

@@ -25,7 +25,7 @@ import torch
 
 from torchcurriculum import Arrays, Curriculum, methods
 
-METHODS = ("apw-ei", "s-apw-e", "m-apw-e")
+METHODS = ("apw-ei", "s-apw-e", "m-apw-beta-e")
 ROWS, WIDTH, CLASSES, BATCH = 256, 16, 4, 64
 
 

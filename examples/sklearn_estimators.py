@@ -37,7 +37,9 @@ def main() -> None:
         "logistic regression": logistic,
         "APW around it": APWReweighter(logistic, threshold=threshold),
         "network, vanilla": CurriculumClassifier(method="vanilla", epochs=epochs, lr=0.01),
-        "network, m-apw-e": CurriculumClassifier(method="m-apw-e", epochs=epochs, lr=0.01, threshold=threshold),
+        "network, m-apw-beta-e": CurriculumClassifier(
+            method="m-apw-beta-e", epochs=epochs, lr=0.01, threshold=threshold
+        ),
     }
     for name, model in models.items():
         pipeline = make_pipeline(StandardScaler(), model).fit(X, given)

@@ -64,7 +64,7 @@ def main() -> None:
     print(f"test accuracy {pipeline.score(X_test, y_test):.1%}, {wrong[suspects].sum()} of 50 suspects are wrong")
 
     net.set_params(verbose=0, method__threshold=1.2)
-    search = GridSearchCV(pipeline, {"curriculumnet__method": ["apw-e", "m-apw-e"]}, cv=2).fit(X, given)
+    search = GridSearchCV(pipeline, {"curriculumnet__method": ["apw-e", "m-apw-beta-e"]}, cv=2).fit(X, given)
     print(f"best method {search.best_params_['curriculumnet__method']}, test {search.score(X_test, y_test):.1%}")
 
 

@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from torchcurriculum import APW, Arrays, Batch, Curriculum, Epoch, Mixed, Mixup, Sampled, Step, Vanilla, functional
+from torchcurriculum import (
+    APW,
+    Arrays,
+    Batch,
+    Curriculum,
+    Epoch,
+    Mixed,
+    Mixup,
+    Sampled,
+    Step,
+    Vanilla,
+    functional,
+    methods,
+)
 from torchcurriculum.core import Task
 from torchcurriculum.functional.mixup import beta_sample, mixing_share, pair_share
 
@@ -154,6 +167,28 @@ def test_beta_sample_is_finite_for_tiny_shapes() -> None:
     drawn = beta_sample(shape, shape.flip(0), torch.Generator().manual_seed(0))
     assert drawn.isfinite().all()
     assert ((drawn >= 0) & (drawn <= 1)).all()
+
+
+def test_the_papers_names_build_the_literal_reading() -> None:
+    # Appendix A.4: the normalised weights replace mixup's coefficient. With weights 1 : 3 both shares are 1/4 and 3/4.
+    for weighting in ("e", "i", "ei"):
+        assert methods.build(f"m-apw-{weighting}", 4, 2).reading == "weights"
+        assert methods.build(f"m-apw-beta-{weighting}", 4, 2).reading == "beta"
+    method = methods.build("m-apw-e", 2, 2)
+    method.method.log_weights.copy_(torch.tensor([0.25, 0.75]).log())
+    mixed = next(found for seed in range(9) if (found := method.view(nn.Identity(), batch(2, seed))).pair.index[0] == 1)
+    assert mixed.pair is not None
+    assert mixed.pair.share.tolist() == pytest.approx([0.25, 0.75])
+    assert mixed.x.flatten().tolist() == pytest.approx([0.75, 0.75])
+
+
+def test_an_alpha_that_would_be_ignored_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"alpha=0\.2 would be ignored: reading='weights' mixes by the weights alone"):
+        methods.build("m-apw-e", 4, 2, alpha=0.2)
+    assert methods.build("m-apw-beta-e", 4, 2, alpha=0.2).alpha == 0.2
+    assert methods.build("m-apw-e", 4, 2, reading="labels", alpha=0.2).alpha == 0.2
+    with pytest.raises(TypeError, match="'m-apw-beta-e' has no option 'reading'"):
+        methods.build("m-apw-beta-e", 4, 2, reading="weights")
 
 
 def test_a_mixed_batch_has_the_mixture_of_two_losses() -> None:

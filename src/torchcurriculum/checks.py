@@ -106,6 +106,8 @@ def check_sample_losses(losses: Any, size: int) -> Tensor:
             f"loss_fn must return one loss per sample, shape ({size},), but returned {shape}. If it reduces, pass "
             "reduction='none'; if it keeps positions (tokens, pixels), average them per sample."
         )
+    if losses.dtype not in FLOATS:
+        raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
     return losses
 
 

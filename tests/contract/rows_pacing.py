@@ -38,6 +38,8 @@ def with_teacher(data: Arrays) -> dict[str, Any]:
     return {"teacher": Teacher()}
 
 
+UNLIKELY = "the loss is divided by a small probability, and its rounding with it"
+
 ROWS = [
     Row("baby-step", zero={"buckets": 1}),
     Row("baby-step", {"order": "random"}, zero={"buckets": 1}),
@@ -65,4 +67,6 @@ ROWS = [
     Row("dihcl", zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "change"}, zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "flip", "warmup": 1}, zero={"bottom": 1.0}),
+    Row("dihcl", {"policy": "exp"}, zero={"bottom": 1.0}, ranks_reason=UNLIKELY),
+    Row("dihcl", {"policy": "greedy"}, zero={"bottom": 1.0}, trains_reason="in the end only the fifth that is hardest"),
 ]

@@ -11,6 +11,7 @@ from .row import Row
 
 SCREENED = "the screener's weights start at one half, and no setting makes them one"
 RECTIFIED = "weights come from the meta gradient alone; there is no strength"
+HALVED = "V starts at one half, and without normalisation no setting makes it one"
 HELD_OUT = "a tenth of the rows is held out for the meta set and not trained on"
 
 
@@ -46,6 +47,7 @@ ROWS = [
     Row("rapw", {"decay": 0.0, "lam": math.inf}, zero=GENTLE, zero_reason=ESTIMATED),
     Row("superloss", zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": math.log(3)}, zero={"lam": math.inf}, sums="any"),
+    Row("superloss", {"tau": "running"}, zero={"lam": math.inf}, sums="any"),
     Row("superloss", {"tau": "average"}, zero={"lam": math.inf}, sums="any"),
     Row("dcl", {"lr": 0.5}, zero={"lr": 0.0}),
     Row("dcl", {"classes": 3, "samples": False}, zero={"lr_class": 0.0}),
@@ -60,6 +62,7 @@ ROWS = [
     Row("lre", with_meta(37), zero_reason=RECTIFIED, sums="any"),
     Row("mw-net", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
     Row("mw-net", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
+    Row("mw-net", with_meta(normalise=False), zero={"lr": 0.0, "normalise": False}, zero_reason=HALVED, sums="any"),
     Row("dds", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
     Row("dds", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
     Row("dds", with_meta(virtual_lr=0), zero={"lr": 0.0}),

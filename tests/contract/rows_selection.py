@@ -51,6 +51,8 @@ ROWS = [
     Row("lgl", _labels, zero={"start": 1.0}),
     Row("c2f", {"interval": 2}, zero={"levels": 0}),
     Row("c2f", lambda data: {"teacher": Teacher(), "levels": 1}, zero={"levels": 0}),
+    Row("c2f", lambda data: {"teacher": Teacher(), "valid": (data.x[:20], data.y[:20])}, zero={"levels": 0}),
+    Row("c2f", {"hierarchy": [[0, 0, 1]]}, zero={"levels": 0}),
     Row("adaptive-cl", {"start": 0.3}, zero={"start": 1.0}),
     Row("adaptive-cl", {"start": 0.3, "classes": CLASSES}, zero={"start": 1.0, "gamma": 0.0}),
     Row("adaptive-cl", {"start": 0.3}, zero={"start": 1.0}, measure="running"),

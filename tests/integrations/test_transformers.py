@@ -121,6 +121,7 @@ def test_vanilla_is_the_trainer_without_a_method(accumulated: int, tmp_path: Pat
 
 def test_a_method_that_weighs_by_loss_counts_each_part_by_its_rows(tmp_path: Path) -> None:
     made = trainer("superloss", tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    made.curriculum.method.rule = "running"
     made.curriculum.start(made.model)
     made.curriculum.accumulate(4)
     assert shares(made.curriculum, [2] * 4) == pytest.approx([0.25] * 4)

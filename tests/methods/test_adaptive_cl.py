@@ -111,6 +111,42 @@ def test_the_pull_is_to_the_teacher_on_the_same_rows() -> None:
     assert not any("net" in name for name in method.state_dict())
 
 
+@pytest.mark.parametrize("taught", [True, False])
+def test_gamma_alone_is_enough(taught: bool) -> None:
+    # L + gamma KL(teacher || student) of the paper, with the number of classes taken from the outputs; gamma was
+    # ignored unless classes= was given. Without a teacher the student before its step is the teacher: KL = 0 there.
+    data, student = _data(), _net(1)
+    teacher = _net(2) if taught else None
+    method = AdaptiveCL(40, warmup=int(not taught), **PACE, start=0.5, gamma=5.0, teacher=teacher)  # type: ignore[arg-type]
+    curriculum = Curriculum(method, data, batch_size=40, seed=4)
+    for _ in range(1 + (not taught)):
+        (batch,) = curriculum.epoch(student)
+    student.load_state_dict(_net(3).state_dict())
+    x, y = data.x[batch.index], data.y[batch.index]
+    logits, target = student(x), (_net(2) if taught else _net(1))(x).softmax(1)
+    pull = nn.functional.kl_div(logits.log_softmax(1), target, reduction="batchmean")
+    expected = nn.functional.cross_entropy(logits, y) + 5 * pull
+    assert pull > 0.1
+    assert curriculum.loss(student, batch).item() == pytest.approx(expected.item(), abs=1e-5)
+    again = AdaptiveCL(40, warmup=int(not taught), **PACE, start=0.5, gamma=5.0, teacher=teacher)  # type: ignore[arg-type]
+    again.load_state_dict(method.state_dict())
+    assert torch.equal(again.teacher_logits, method.teacher_logits)
+    assert again.teacher_logits.shape == (40, 3)
+
+
+def test_a_teacher_is_imitated_as_in_the_paper_and_the_student_is_not() -> None:
+    assert AdaptiveCL(40, warmup=0, **PACE, teacher=_net(2)).gamma == 0.1  # type: ignore[arg-type]
+    assert AdaptiveCL(40, warmup=1, **PACE).gamma == 0  # type: ignore[arg-type]
+
+
+def test_a_divergence_of_outputs_that_are_no_classes_is_refused() -> None:
+    regression = Arrays(torch.zeros(8, 2), torch.zeros(8))
+    method = AdaptiveCL(8, warmup=0, **PACE, teacher=nn.Linear(2, 1))  # type: ignore[arg-type]
+    curriculum = Curriculum(method, regression, lambda out, y: (out[:, 0] - y).square())
+    with pytest.raises(TypeError, match=r"the divergence of AdaptiveCL \(gamma=0 leaves it out\) works on classes"):
+        next(curriculum.epoch(nn.Linear(2, 1)))
+
+
 def test_no_pull_in_the_warmup_nor_without_classes() -> None:
     data, student = _data(), _net(1)
     for options in ({"classes": 3}, {}):

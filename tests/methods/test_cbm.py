@@ -51,19 +51,35 @@ def test_the_salience_by_hand() -> None:
 
 
 def test_the_schedules_by_hand() -> None:
-    # linear-repeat: 0, .1, .2, .3, .4 and again. linear over 5 epochs the same, once.
+    # linear-repeat: 0.07, then 0.4 log F / log 8 for F = 2, 3, 5, 8. linear over 5 epochs: 0, .1, .2, .3, .4, once.
     repeat = [masking_ratio(k, 200, 0.4, "linear-repeat") for k in range(1, 11)]
-    assert repeat == pytest.approx([0, 0.1, 0.2, 0.3, 0.4] * 2)
+    assert repeat == pytest.approx([0.07, 0.4 / 3, 0.4 * math.log(3) / math.log(8), 0.3095904, 0.4] * 2, abs=1e-6)
+    assert [masking_ratio(k, 9, 0.4, "linear-repeat", cycle=2) for k in (1, 2, 3)] == pytest.approx([0.07, 0.4, 0.07])
+    assert masking_ratio(1, 9, 0.0, "linear-repeat") == 0
     assert [masking_ratio(k, 5, 0.4, "linear") for k in range(1, 7)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.4])
     # log: 0.4 log 3 / log 9 = 0.2 in epoch 3 of 9. exp: half-way (e^3.625 - 1) / (e^7.25 - 1) = 1 / (e^3.625 + 1).
     assert masking_ratio(3, 9, 0.4, "log") == pytest.approx(0.2)
     assert masking_ratio(3, 5, 0.4, "exp") == pytest.approx(0.4 / (math.exp(3.625) + 1))
 
 
+def test_the_patches_of_a_cycle_are_those_of_the_authors_code() -> None:
+    # lin_repeat() of CroitoruAlin/CBM (ca907b0), experiments/resnet_experiments.py, with fibonacci(7) = 0, 1, 1, 2, 3,
+    # 5, 8 gives these shares for its maximum 0.4036067977500615. MaskIn of models/resnet.py masks int(share * 16).
+    authors = [0.07, 0.13453559925, 0.213233879823, 0.312381987661, 0.40360679775]
+    ours = [masking_ratio(k, 200, 0.4036067977500615, "linear-repeat") for k in range(1, 6)]
+    assert ours == pytest.approx(authors, abs=1e-11)
+    x = torch.rand(2, 1, 8, 8, generator=generator()) + 1
+    masked = [
+        int((mask_patches(x, masking_ratio(k, 200, 0.4, "linear-repeat"), 4, generator()) == 0).sum())
+        for k in range(1, 6)
+    ]
+    assert [count / (2 * 4) for count in masked] == [1, 2, 3, 4, 6]
+
+
 @given(st.sampled_from(SCHEDULES), st.integers(1, 40), st.floats(0, 1))
 def test_schedules_stay_between_zero_and_the_ratio(schedule: str, epochs: int, ratio: float) -> None:
     values = [masking_ratio(k, epochs, ratio, schedule) for k in range(1, epochs + 3)]
-    assert values[0] == 0
+    assert values[0] == (min(0.07, ratio) if schedule == "linear-repeat" else 0)
     assert all(0 <= value <= ratio * (1 + 1e-12) for value in values)
     if schedule != "linear-repeat":
         assert values == sorted(values)
@@ -109,8 +125,9 @@ def test_an_epoch_draws_from_the_batch_alone() -> None:
     assert not torch.equal(once, x)
     assert not torch.equal(once, method.view(nn.Identity(), batch(x, 5, seed=4)).x)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(at(method, 6).view(nn.Identity(), batch(x, 6)).x, x)  # a new cycle begins with nothing masked
-    assert method.report()["masked"] == 0
+    first = at(method, 6).view(nn.Identity(), batch(x, 6)).x  # a new cycle begins with one of 16 patches
+    assert (first == 0).sum().item() == 4 * 3 * 4
+    assert method.report()["masked"].item() == pytest.approx(0.07)
     assert methods.build("cbm", 4, 20, ratio=0.0).view(nn.Identity(), batch(x, 5)).x is x
 
 

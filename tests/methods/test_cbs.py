@@ -14,6 +14,7 @@ from torch import nn
 from torchcurriculum import Curriculum, methods
 from torchcurriculum.core import Epoch
 from torchcurriculum.functional.smoothing import annealed_sigma, gaussian, smooth
+from torchcurriculum.lab.models import resnet18
 from torchcurriculum.methods import CBS
 
 from ..contract.problem import data, model
@@ -52,7 +53,7 @@ def test_the_blur_by_hand() -> None:
     # An impulse through the product kernel: middle 0.451863^2 = 0.204180, edge 0.274069 * 0.451863 = 0.123841,
     # corner 0.274069^2 = 0.075114.
     net = identity()
-    method = CBS(interval=5, sigma=1.0)  # the hooks go when the method does
+    method = CBS(interval=5, sigma=1.0, layers="all")  # the hooks go when the method does
     method.attach(net)
     x = torch.zeros(1, 1, 5, 5)
     x[..., 2, 2] = 1
@@ -90,9 +91,28 @@ def test_channels_are_blurred_on_their_own() -> None:
 
 
 def test_every_convolution_is_blurred_nested_ones_too() -> None:
-    net, method = nested(), CBS(interval=5)
+    net, method = nested(), CBS(interval=5, layers="all")
     assert method.attach(net) == 8  # the first, three in each of two blocks, the transposed one
     assert sum(hooks(net)) == 8
+    assert CBS(interval=5, layers=lambda name, module: name == "1.0.branch.one").attach(net) == 1
+
+
+def test_a_resnet_18_has_the_seventeen_blurred_layers_of_the_authors() -> None:
+    # ResNet18 of pairlab/CBS (5f62e7d), resnet.py: named_modules() holds 17 Gaussian kernels, one behind the stem and
+    # two in each of eight blocks; the three 1x1 shortcuts have none.
+    net, method = resnet18(10), CBS(interval=5)
+    assert method.attach(net) == 17
+    blurred = [name for name, module in net.named_modules() if module._forward_hooks]
+    assert blurred[:3] == ["conv1", "layer1.0.conv1", "layer1.0.conv2"]
+    assert not any("downsample" in name for name in blurred)
+    assert CBS(interval=5, layers="all").attach(net) == 20
+
+
+def test_a_choice_of_no_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="layers='spatial' of CBS chooses none of the 1 convolutions of Conv2d; pass"):
+        CBS(interval=5).attach(identity())
+    with pytest.raises(ValueError, match="layers must be 'spatial' or 'all', got 'shortcuts'"):
+        CBS(interval=5, layers="shortcuts")  # type: ignore[arg-type]
 
 
 def test_hooks_are_hung_up_once() -> None:
@@ -104,14 +124,14 @@ def test_hooks_are_hung_up_once() -> None:
     other = nested()
     method.attach(other)
     assert sum(hooks(net)) == 0
-    assert sum(hooks(other)) == 8
+    assert sum(hooks(other)) == 4
 
 
 def test_hooks_go_when_sigma_is_negligible_and_the_network_is_plain() -> None:
     net = nested()
     plain, method, x = copy.deepcopy(net), CBS(interval=1), torch.rand(2, 1, 8, 8)
     method.plan(epoch(17, net))  # 0.9^16 = 0.185: exp(-1 / (2 sigma^2)) = 4.7e-7
-    assert method.report() == {"sigma": pytest.approx(0.9**16), "blurred": 8}
+    assert method.report() == {"sigma": pytest.approx(0.9**16), "blurred": 4}
     assert not torch.equal(net(x), plain(x))
     method.plan(epoch(18, net))  # 0.9^17 = 0.167: 1.6e-8 is below 2^-24
     assert method.report()["blurred"] == 0
@@ -162,7 +182,7 @@ def test_nothing_is_saved_with_the_network_or_the_method() -> None:
     del method
     gc.collect()
     assert sum(hooks(net)) == 0
-    assert twin.attach(net) == 8
+    assert twin.attach(net) == 4
 
 
 def test_a_resume_inside_an_epoch_hangs_the_hooks_up_again() -> None:

@@ -68,6 +68,22 @@ def test_class_gradients_add_up_and_absent_classes_stay() -> None:
     assert method.class_velocity[0] == 0
 
 
+def test_fifty_steps_of_the_authors_code() -> None:
+    # SparseSGD, get_data_param_for_minibatch and apply_weight_decay_data_parameters of apple/ml-data-parameters
+    # (c2931c1) in float64, class parameters only, wd 0.01, lr 0.1, momentum 0.9, all from 2, on this batch.
+    logits = torch.tensor(
+        [[2, 0, -1], [0, 1, 0.5], [1, 1, 0], [0.5, -0.5, 1], [2, 1, 0], [0, 0, 1]], dtype=torch.float64
+    )
+    method = DCL(6, classes=3, samples=False, init_class=2.0, weight_decay_class=0.01)
+    found = {}
+    for number in range(1, 51):
+        method.loss(step(logits, torch.tensor([0, 0, 0, 0, 1, 1]), list(range(6))))
+        found[number] = method.class_log.exp().tolist()
+    assert found[1] == pytest.approx([1.985819906, 2.0101199189, 2.0], abs=1e-9)
+    assert found[10] == pytest.approx([1.5256907502, 2.4164323556, 2.0], abs=1e-9)
+    assert found[50] == pytest.approx([1.2592429931, 3.8693560568, 2.0], abs=1e-9)
+
+
 def test_only_rows_of_the_batch_are_touched() -> None:
     method = DCL(1000, lr=1.0, weight_decay=0.1)
     method.sample_log.fill_(0.3)

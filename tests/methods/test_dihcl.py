@@ -15,7 +15,7 @@ from .pacing import unmeasured
 
 def test_golden_average_of_the_loss() -> None:
     # gamma = 0.9: first 2; then 0.9 * 1 + 0.1 * 2 = 1.1; then 0.9 * 3 + 0.1 * 1.1 = 2.81.
-    method = DIHCL(2, decay=0.85, warmup=10)
+    method = DIHCL(2, decay=0.85, warmup=10, gamma=0.9)
     for loss in (2.0, 1.0, 3.0):
         method.observe(torch.tensor([loss]), torch.tensor([1]))
     assert method.dih.tolist() == pytest.approx([torch.inf, 2.81])
@@ -23,7 +23,7 @@ def test_golden_average_of_the_loss() -> None:
 
 def test_golden_average_of_the_change() -> None:
     # |1 - 2| = 1 at the second visit, |3 - 1| = 2 at the third: 0.9 * 2 + 0.1 * 1 = 1.9.
-    method = DIHCL(1, decay=0.85, warmup=10, hardness="change")
+    method = DIHCL(1, decay=0.85, warmup=10, hardness="change", gamma=0.9)
     method.observe(torch.tensor([2.0]), torch.tensor([0]))
     assert method.dih.tolist() == [torch.inf]
     method.observe(torch.tensor([1.0]), torch.tensor([0]))
@@ -111,10 +111,68 @@ def test_hardness_is_divided_by_the_learning_rate() -> None:
     assert method.dih.tolist() == [4.0]
 
 
-def test_by_name_the_bottom_is_reached_half_way() -> None:
-    method = methods.build("dihcl", 100, 100)
-    assert method.warmup == 10
-    assert method.decay**45 == pytest.approx(0.2)  # type: ignore[operator]
+@pytest.mark.parametrize("hardness", ["change", "flip"])
+def test_a_change_is_divided_by_the_learning_rates_since_the_last_visit(hardness: str) -> None:
+    # Eq. 2 (B) and (C) with a constant rate: two rows change equally between epochs 9 and 10, and 1 and 10. The first
+    # is divided by 1, the other by 9: probabilities 0.9 and 0.1, where no denominator gives 0.5 and 0.5.
+    method = DIHCL(2, hardness=hardness, warmup=99)  # type: ignore[arg-type]
+    for number in range(1, 11):
+        method.plan(unmeasured(number, 2))
+        if number < 10:
+            method.observe(torch.zeros(1), torch.tensor([0]))
+        if number in (1, 10):
+            method.observe(torch.full((1,), float(number == 10)), torch.tensor([1]))
+        if number == 10:
+            method.dih[0] = torch.inf  # so that its next value stands as it is
+            method.observe(torch.ones(1), torch.tensor([0]))
+    assert method.weights.tolist() == pytest.approx([0.9, 0.1])
+
+
+def test_the_sum_of_learning_rates_is_that_of_the_authors_code() -> None:
+    # dihcl.py of tianyizhou/DIHCL (6b80445): all_pace of a row is set to 0 when the row is trained on, and grows by
+    # every epoch's sum of learning rates, that of the visit included. Rates 0.1, 0.2, 0.3, 0.4; visits in epochs 1 and
+    # 4 with losses 3 and 1: all_pace = 0.1 + 0.2 + 0.3, a = 2 / 0.6 = 3.3333.
+    method = DIHCL(1, hardness="change", learning_rate=lambda epoch: epoch / 10)
+    for number in range(1, 5):
+        method.plan(unmeasured(number, 1))
+        if number in (1, 4):
+            method.observe(torch.tensor([3.0 if number == 1 else 1.0]), torch.tensor([0]))
+    assert method.dih.tolist() == pytest.approx([10 / 3])
+
+
+def test_by_name_the_episodes_and_the_defaults_are_those_of_the_paper() -> None:
+    # --schedule 0 5 10 15 20 30 40 60 90 140 210 300 of dihcl.py, counted from 1; T_0 = 5, gamma = 0.95, gamma_k = 0.85
+    # and 0.2 n from Section 4. 0.85^10 = 0.1969, so the tenth episode is at the bottom.
+    method = methods.build("dihcl", 1000, 300)
+    assert method.episodes == [6, 11, 16, 21, 31, 41, 61, 91, 141, 211]
+    assert (method.warmup, method.gamma, method.decay, method.bottom) == (5, 0.95, 0.85, 0.2)
+    sizes = {}
+    for number in (5, 6, 10, 11, 211, 300):
+        rows = method.plan(unmeasured(number, 1000))
+        sizes[number] = 1000 if rows is None else len(rows)
+    assert sizes == {5: 1000, 6: 850, 10: 850, 11: 722, 211: 200, 300: 200}
+    assert methods.build("dihcl", 10, 8).warmup == 2
+    with pytest.raises(ValueError, match=r"episodes must be epochs in increasing order, got \[3, 2\]"):
+        DIHCL(4, episodes=[3, 2])
+
+
+def test_greedy_takes_the_hardest() -> None:
+    method = DIHCL(4, decay=0.5, warmup=0, policy="greedy")
+    method.observe(torch.tensor([1.0, 4.0, 2.0, 3.0]), torch.arange(4))
+    rows = method.plan(unmeasured(1, 4))
+    assert rows is not None
+    assert rows.tolist() == [1, 3]
+
+
+def test_exp_by_hand() -> None:
+    # n = 2: sqrt(2 log 2 / 2) = 0.832555; exp(0.832555 * 1) / (1 + exp(0.832555)) = 0.696895.
+    method = DIHCL(2, decay=0.5, warmup=1, policy="exp", gamma=1.0)
+    method.plan(unmeasured(1, 2))
+    method.observe(torch.tensor([0.0, 1.0]), torch.arange(2))
+    assert method.weights.tolist() == pytest.approx([0.303105, 0.696895], abs=1e-6)
+    method.plan(unmeasured(2, 2))
+    method.observe(torch.tensor([1.0]), torch.tensor([1]))  # a = 1 / 0.696895
+    assert method.dih.tolist() == pytest.approx([0.0, 1.434936], abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gamma", "decay", "bottom"])

@@ -1,16 +1,17 @@
-"""LGL: the masked loss by hand, how classes are added, and the peers' bugs."""
+"""LGL: the loss over some classes by hand, how classes are added, and the peers' bugs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, methods
+from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, methods, per_sample
 from torchcurriculum.core import Task
-from torchcurriculum.functional.classes import class_means, mask_classes, next_classes
+from torchcurriculum.functional.classes import class_means, keep_classes, next_classes
 from torchcurriculum.methods import LGL
 
 
@@ -23,10 +24,10 @@ def _planned(method: LGL, number: int, seed: int = 0) -> torch.Tensor | None:
     return method.plan(Epoch(number, method.n, zeros, lambda: zeros, seed=seed))
 
 
-def test_masked_loss_by_hand() -> None:
+def test_the_loss_over_some_classes_by_hand() -> None:
     # Classes 0 and 2 are in: -log(e^1 / (e^1 + e^0)) = log(1 + 1/e) = 0.313262 for label 0; label 2: 1 + that.
     method = LGL(4, interval=1, labels=torch.tensor([0, 1, 2, 0]))
-    method.included, method.partial = torch.tensor([True, False, True]), True
+    method.set_extra_state(torch.tensor([True, False, True]))
     logits = torch.tensor([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]], requires_grad=True)
     y = torch.tensor([0, 2])
     batch = Batch(None, y, torch.tensor([0, 2]), task=Task(lambda model, x: x, _entropy))
@@ -40,11 +41,33 @@ def test_masked_loss_by_hand() -> None:
     assert logits.grad[:, 0].abs().min() > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_masked_classes_have_no_probability_in_any_precision(dtype: torch.dtype) -> None:
-    masked = mask_classes(torch.tensor([[5.0, -5.0, 5.0]], dtype=dtype), torch.tensor([True, True, False]))
-    assert masked.isfinite().all()
-    assert masked.softmax(1)[0, 2] == 0
+def _partial_loss(loss_fn: Callable[..., torch.Tensor], classes: int = 10, included: int = 3) -> torch.Tensor:
+    """The loss of equal logits with the first classes included."""
+    method = LGL(classes, interval=1, labels=torch.arange(classes))
+    method.set_extra_state(torch.arange(classes) < included)
+    logits, y = torch.zeros(1, classes, requires_grad=True), torch.tensor([1])
+    batch = Batch(None, y, torch.tensor([1]), task=Task(lambda model, x: x, loss_fn))
+    return method.loss(Step(nn.Identity(), batch, logits, loss_fn(logits, y)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_label_smoothing_runs_over_the_included_classes(smoothing: float) -> None:
+    # A softmax over three classes of equal logits: log 3 = 1.0986, whatever the
+    # smoothing. With the other seven logits at -1e4 it was 701.
+    loss = _partial_loss(nn.CrossEntropyLoss(reduction="none", label_smoothing=smoothing))
+    assert loss.item() == pytest.approx(math.log(3), abs=1e-6)
+
+
+def test_a_loss_with_a_weight_for_each_class_is_refused() -> None:
+    for criterion in (nn.CrossEntropyLoss(torch.ones(10), reduction="none"), per_sample(nn.NLLLoss(torch.ones(10)))):
+        with pytest.raises(ValueError, match="LGL .* some of the classes, and this one has a weight for each"):
+            _partial_loss(criterion)
+
+
+def test_a_label_that_is_left_out_has_no_number() -> None:
+    logits, labels = keep_classes(torch.tensor([[5.0, -5.0, 4.0]]), torch.tensor([0, 1, 2]), torch.tensor([0, 2]))
+    assert logits.tolist() == [[5.0, 4.0]]
+    assert labels.tolist() == [0, -1, 1]
 
 
 def test_more_logits_than_labels() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from torchcurriculum import Step
+from torchcurriculum import Batch, Step
 from torchcurriculum.methods import MWNet
+from torchcurriculum.methods._base.side_net import Perceptron
 
-from .naive_meta import meta_loss_after, problem
+from .naive_meta import TASK, meta_loss_after, problem
 
 
 def shaken(method: MWNet) -> MWNet:
@@ -24,22 +25,65 @@ def shaken(method: MWNet) -> MWNet:
     return method
 
 
+@pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("batch_norm", [False, True])
-def test_the_meta_gradient_is_that_of_the_explicit_virtual_step(batch_norm: bool) -> None:
+def test_the_meta_gradient_is_that_of_the_explicit_virtual_step(batch_norm: bool, normalise: bool) -> None:
     net, step, meta = problem(batch_norm)
-    method = shaken(MWNet(12, meta=meta, virtual_lr=0.5, weight_decay=0.0))
+    method = shaken(MWNet(12, meta=meta, virtual_lr=0.5, weight_decay=0.0, normalise=normalise))
     naive = copy.deepcopy(method)
-    loss = meta_loss_after(net, step, meta, lambda losses: 0.5 / 12 * naive.weight_of(losses))
-    expected = torch.autograd.grad(loss, list(naive.net.parameters()))
+
+    def sizes(losses: torch.Tensor) -> torch.Tensor:
+        values = naive.weight_of(losses)
+        return 0.5 * values / (values.sum() if normalise else 12)
+
+    expected = torch.autograd.grad(meta_loss_after(net, step, meta, sizes), list(naive.net.parameters()))
     assert all(g.abs().max() > 0 for g in expected)
     weights = method.weigh(step)
     # Adam's first mean after one step is a tenth of the gradient.
     found = 10 * method.net.first
     torch.testing.assert_close(found, torch.cat([g.flatten() for g in expected]), rtol=1e-9, atol=1e-15)
-    # The weights are those of the new V, divided by their sum.
+    # The weights are those of the new V, divided by their sum or by B.
     value = method.weight_of(step.losses.detach())
-    torch.testing.assert_close(weights, (value / value.sum()).detach(), rtol=1e-12, atol=0)
+    expected_weights = (value / (value.sum() if normalise else 12)).detach()
+    torch.testing.assert_close(weights, expected_weights, rtol=1e-12, atol=0)
     assert not torch.equal(value, naive.weight_of(step.losses.detach()))
+
+
+# Printed by the classes VNet and MetaLinear of xjtushujun/meta-weight-net (3f1800f) in float64, with the lines of
+# train_WRN-28-10_Meta_PGC.py (normalised in both steps) and of MW-Net.py (divided by B in both): the gradient of the
+# meta loss for V in the order linear1.weight, linear1.bias, linear2.weight, linear2.bias, then the weights of the
+# batch after one step of Adam (1e-3, weight decay 1e-4).
+AUTHORS = {
+    True: (
+        [0.025365020137, -0.125983273507, 0.09467803982, -0.147197580136, 0.030248131198, 0.088003882485, 0.105197822],
+        [0.122900360368, 0.127282554524, 0.145618514485, 0.229220965324, 0.22741839327, 0.14755921203],
+    ),
+    False: (
+        [-0.0937519965, -0.0054309813, -0.0241251746, -0.0104202276, -0.0755987945, 0.0074980319, -0.0268057495],
+        [0.080800072886, 0.083680733206, 0.095726543085, 0.150418966926, 0.149244464334, 0.097000702456],
+    ),
+}
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_authors_code_moves_v_and_weighs_the_same(normalise: bool) -> None:
+    net = torch.nn.Linear(2, 3).double()
+    meta_x = torch.tensor([[1.0, -1.0], [0.0, 2.0], [1.5, 0.5]], dtype=torch.float64)
+    x = torch.tensor([[1, 0], [0, 1], [1, 1], [-1, 2], [2, -1], [0.5, 0.5]], dtype=torch.float64)
+    batch = Batch(x, torch.tensor([0, 1, 2, 0, 1, 2]), torch.arange(6), task=TASK)
+    method = MWNet(6, meta=(meta_x, torch.tensor([1, 0, 2])), virtual_lr=0.5, normalise=normalise)
+    method.net.net = Perceptron(1, 2, torch.relu)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.5, -0.3], [-0.2, 0.8], [0.1, 0.4]], dtype=torch.float64))
+        net.bias.copy_(torch.tensor([0.1, -0.1, 0.0], dtype=torch.float64))
+        for p, values in zip(method.net.parameters(), [[[0.7], [-0.4]], [0.1, 1.0], [0.9, -1.1], [0.2]], strict=True):
+            p.copy_(torch.tensor(values, dtype=torch.float64))
+    start = torch.cat([p.detach().flatten() for p in method.net.parameters()])
+    weights = method.weigh(Step(net, batch, *TASK.losses(net, batch)))
+    gradient, expected = AUTHORS[normalise]
+    found = 10 * method.net.first - 1e-4 * start
+    torch.testing.assert_close(found, torch.tensor(gradient, dtype=torch.float64), rtol=0, atol=1e-10)
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
 
 
 def test_golden_first_weights_are_equal() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -110,9 +111,60 @@ def test_confidence_falls_with_the_loss_and_minimises_the_objective(
         assert (objective(sigma)[inside] <= objective(sigma * factor)[inside] + 1e-9).all()
 
 
+def _step(outputs: object, y: object, losses: torch.Tensor) -> Step:
+    return Step(torch.nn.Identity(), Batch(None, y, torch.arange(len(losses))), outputs, losses)
+
+
+def test_tau_is_log_c_where_there_are_classes() -> None:
+    # Section 3 of the paper: tau = log C for classification. Ten classes and a loss of log 10: sigma = 1, and at
+    # log 10 + 2 e it is 1/e. With the mean of the batch as tau they were 1.62 and 0.48.
+    method, y = SuperLoss(), torch.tensor([3, 7])
+    losses = torch.tensor([math.log(10), math.log(10) + 2 * math.e], dtype=torch.float64)
+    weights = method.weigh(_step(torch.zeros(2, 10), y, losses))
+    assert (2 * weights).tolist() == pytest.approx([1.0, 1 / math.e], rel=1e-12)
+    assert method.rule is None
+    method.weigh(_step(torch.zeros(2, 5), y, losses))  # fixed at the first step
+    assert method.tau.item() == pytest.approx(math.log(10))
+    again = SuperLoss()
+    again.load_state_dict(method.state_dict())
+    assert again.tau.item() == pytest.approx(math.log(10))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "y"),
+    [
+        (torch.zeros(2), torch.zeros(2)),  # regression
+        (torch.zeros(2, 3), torch.zeros(2, 3)),  # several labels
+        (torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64)),
+        (torch.zeros(2, 4, 9), torch.zeros(2, 4, dtype=torch.int64)),  # tokens
+        ({"logits": 1}, {"y": 1}),
+    ],
+)
+def test_tau_is_a_running_mean_elsewhere(outputs: object, y: object) -> None:
+    method = SuperLoss(smoothing=0.5)
+    for mean, tau in [(2.0, 2.0), (4.0, 3.0)]:
+        method.weigh(_step(outputs, y, torch.tensor([mean - 1, mean + 1])))
+        assert method.tau.item() == pytest.approx(tau, rel=1e-15)
+    assert method.rule == "running"
+
+
+def test_a_loop_that_gives_losses_alone_is_told() -> None:
+    method = SuperLoss()
+    with pytest.warns(UserWarning, match=r"cannot count classes .* pass tau=math\.log\(C\)"):
+        weigh(method, torch.tensor([1.0, 3.0]))
+    assert method.tau.item() == 2.0
+    weigh(method, torch.tensor([1.0, 3.0]))  # once
+
+
+def test_outputs_of_transformers_count_their_classes() -> None:
+    method = SuperLoss()
+    method.weigh(_step(SimpleNamespace(logits=torch.zeros(2, 4)), torch.tensor([0, 1]), torch.ones(2)))
+    assert method.tau.item() == pytest.approx(math.log(4))
+
+
 def test_running_tau_is_an_exponential_mean_that_starts_at_the_first_batch() -> None:
     # Means 2, 4, 4 with smoothing 0.5: tau = 2, then 3, then 3.5; smoothing 0 is the mean of the batch.
-    method, batchwise = SuperLoss(smoothing=0.5), SuperLoss(smoothing=0.0)
+    method, batchwise = SuperLoss("running", smoothing=0.5), SuperLoss("running", smoothing=0.0)
     for mean, tau in [(2.0, 2.0), (4.0, 3.0), (4.0, 3.5)]:
         losses = torch.tensor([mean - 1, mean + 1])
         weigh(method, losses), weigh(batchwise, losses)
@@ -137,7 +189,7 @@ def test_fixed_tau_stays() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"tau": "mean"}, "tau must be 'running' or 'average', got 'mean'"),
+        ({"tau": "mean"}, "tau must be 'auto', 'running' or 'average', got 'mean'"),
         ({"tau": math.nan}, "tau .*NaN"),
         ({"tau": math.inf}, "tau must .*got inf"),
         ({"lam": 0.0}, r"lam must .*\(0, inf\], got 0\.0"),

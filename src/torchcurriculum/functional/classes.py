@@ -7,9 +7,7 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
-__all__ = ["affinity_levels", "class_means", "coarse_losses", "confusion", "mask_classes", "next_classes", "similarity"]
-
-ABSENT = -1e4  # a logit whose probability is 0 in every precision, and which float16 can hold
+__all__ = ["affinity_levels", "class_means", "coarse_losses", "confusion", "keep_classes", "next_classes", "similarity"]
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -50,21 +48,24 @@ def next_classes(means: Tensor, included: Tensor, candidates: Tensor, count: int
     return included
 
 
-def mask_classes(logits: Tensor, included: Tensor) -> Tensor:
-    """Logits in which classes that are not yet included have no probability and get no gradient.
+def keep_classes(logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits of some classes alone, and the labels renumbered to match.
 
     Args:
         logits: (B, C) logits.
-        included: (C,) bool.
+        labels: (B,) int64 labels, all of them among ``kept``.
+        kept: (K,) int64 classes, in increasing order.
 
     Returns:
-        (B, C) logits.
+        (B, K) logits and (B,) labels from 0 to K - 1; -1 for a label that is not among ``kept``.
 
     Example:
-        >>> mask_classes(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([True, False, True])).softmax(1)
-        tensor([[0.7311, 0.0000, 0.2689]])
+        >>> keep_classes(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([2]), torch.tensor([0, 2]))
+        (tensor([[1., 0.]]), tensor([1]))
     """
-    return logits.masked_fill(~included, ABSENT)
+    places = torch.full((logits.shape[1],), -1, device=labels.device)
+    places[kept.to(labels.device)] = torch.arange(len(kept), device=labels.device)
+    return logits.index_select(1, kept.to(logits.device)), places[labels]
 
 
 def confusion(labels: Tensor, predictions: Tensor, classes: int) -> Tensor:
@@ -94,9 +95,10 @@ def similarity(confusion: Tensor) -> Tensor:
 def affinity_levels(similarity: Tensor) -> Tensor:
     """Affinity clustering of the classes: in each round every cluster joins the one it is most similar to.
 
-    Clusters are as similar as their classes are on average. Two of our own rules: a round is left unfinished where it
-    would leave less than two clusters, since a single label teaches nothing, the most similar joining first; and
-    clusters of similarity zero never join, so that a class which is never confused stays by itself.
+    Clusters are as similar as their two most similar classes (single linkage). A round that would join everything ends
+    the hierarchy, since a single label teaches nothing; if it is the first round, its weakest links are left out until
+    two clusters remain. All this is the authors'. One rule is ours: clusters of similarity zero never join, so that a
+    class which is never confused stays alone. The authors break ties, and so join such classes, at random.
 
     Args:
         similarity: (C, C) symmetric, with a zero diagonal.
@@ -113,24 +115,29 @@ def affinity_levels(similarity: Tensor) -> Tensor:
     clusters = torch.arange(len(similarity))
     levels: list[Tensor] = []
     while (count := len(clusters.unique())) > 2:
-        members = torch.nn.functional.one_hot(clusters, count).to(similarity)
-        sizes = members.sum(0)
-        links = (members.T @ similarity @ members / sizes[:, None] / sizes).fill_diagonal_(-1.0)
-        joined = _join(*links.max(1))
-        if len(joined.unique()) == count:
+        apart = clusters[:, None] != clusters
+        strength, nearest = torch.where(apart, similarity, -1.0).max(1)  # of each class
+        best = [_strongest(strength, clusters == cluster) for cluster in range(count)]
+        joined = _join(strength[best], clusters[nearest[best]], 1 if levels else 2)
+        if len(joined.unique()) in (1, count):
             break
         clusters = joined[clusters]
         levels.insert(0, clusters)
     return torch.stack(levels) if levels else clusters.new_zeros(0, len(similarity))
 
 
-def _join(strength: Tensor, nearest: Tensor) -> Tensor:
-    """Clusters after each has joined its nearest, strongest links first, numbered by their first member."""
+def _strongest(strength: Tensor, members: Tensor) -> int:
+    """The member whose link to another cluster is strongest."""
+    return int(torch.where(members, strength, -2.0).argmax())
+
+
+def _join(strength: Tensor, nearest: Tensor, fewest: int) -> Tensor:
+    """Clusters after each has joined its nearest, strongest links first, until ``fewest`` are left; numbered anew."""
     owner = list(range(len(strength)))
     left = len(owner)
     for i in strength.argsort(descending=True, stable=True).tolist():
         a, b = owner[i], owner[int(nearest[i])]
-        if left <= 2 or strength[i] <= 0:
+        if left <= fewest or strength[i] <= 0:
             break
         if a != b:
             owner, left = [a if cluster == b else cluster for cluster in owner], left - 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-__all__ = ["hardness_probabilities", "update_hardness"]
+__all__ = ["exp_probabilities", "hardness_probabilities", "update_hardness"]
 
 FLOOR = 1e-6
 
 
 def update_hardness(hardness: Tensor, instant: Tensor, gamma: float) -> Tensor:
-    r"""r_{t+1}(i), Eq. 2: :math:`\gamma a_t(i) + (1-\gamma) r_t(i)`; the first value of a sample stands as it is.
+    r"""r_{t+1}(i), Eq. 1: :math:`\gamma a_t(i) + (1-\gamma) r_t(i)`; the first value of a sample stands as it is.
 
     Args:
         hardness: (B,) r_t, +inf where nothing is known yet.
@@ -53,3 +55,26 @@ def hardness_probabilities(hardness: Tensor) -> Tensor:
     shifted = torch.where(known, shifted, top).clamp_min(FLOOR * top)
     raw = torch.where(top > 0, shifted, torch.ones_like(shifted))
     return raw / raw.sum()
+
+
+def exp_probabilities(hardness: Tensor) -> Tensor:
+    r"""p_{t,i} proportional to :math:`\exp(\sqrt{2 \log n / n}\, r(i))` (DIHCL-Exp), float64, summing to one.
+
+    Rows of unknown hardness count as the hardest known. No row has less than 1e-300, so that a draw of many rows never
+    runs out of them.
+
+    Args:
+        hardness: (N,) r, +inf where unknown.
+
+    Returns:
+        (N,) probabilities.
+
+    Example:
+        >>> exp_probabilities(torch.tensor([0.0, 1.0]))                # e^0 : e^sqrt(log 2)
+        tensor([0.3031, 0.6969], dtype=torch.float64)
+    """
+    hardness = hardness.double()
+    known, n = hardness.isfinite(), len(hardness)
+    top = torch.where(known, hardness, -math.inf).max()
+    scores = torch.where(known, hardness - top, 0.0).nan_to_num(0.0) * math.sqrt(2 * math.log(max(n, 1)) / max(n, 1))
+    return scores.clamp_min(-600.0).softmax(0)

@@ -15,19 +15,23 @@ __all__ = ["SCHEDULES", "Schedule", "mask_patches", "masking_ratio", "patch_sali
 
 Schedule = Literal["linear-repeat", "linear", "log", "exp"]
 SCHEDULES: tuple[Schedule, ...] = ("linear-repeat", "linear", "log", "exp")
+FIRST = 0.07  # of a cycle of "linear-repeat": one of 16 patches
 STEEPNESS = 7.25  # of "exp": its first epochs mask next to nothing
 
 
 def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cycle: int = 5) -> float:
-    r"""r_k, the share of patches that epoch k masks, from 0 to ``ratio``.
+    r"""r_k, the share of patches that epoch k masks, at most ``ratio``.
 
     With t = (k - 1) / (T - 1): ``"linear"`` is r t, ``"log"`` is r log k / log T, ``"exp"`` is
-    r (e^{ct} - 1) / (e^c - 1) with c = 7.25, and ``"linear-repeat"`` is ``"linear"`` over a cycle of epochs, again and
-    again. The paper prints no formula for the last; its cycle has five epochs.
+    r (e^{ct} - 1) / (e^c - 1) with c = 7.25. ``"linear-repeat"`` repeats a cycle. The paper prints no formula for it;
+    the authors' code takes r log F_j / log F_n with the Fibonacci numbers F = 1, 2, 3, 5, 8 of a cycle of n = 5 epochs,
+    and 0.07 in place of the first value, which would be 0. With r = 0.4 and 16 patches that masks 1, 2, 3, 4, 6.
+
+    The authors' other schedules take a step every fourth epoch; ours takes one in every epoch.
 
     Args:
         epoch: k, counted from 1.
-        epochs: T; later epochs stay at ``ratio`` ("linear-repeat" goes on repeating).
+        epochs: T; later epochs stay at ``ratio`` (``"linear-repeat"`` keeps repeating).
         ratio: The largest share.
         schedule: Which of the four.
         cycle: Epochs of a cycle of ``"linear-repeat"``.
@@ -36,17 +40,26 @@ def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cyc
         The share of masked patches.
 
     Example:
-        >>> [round(masking_ratio(k, 200, 0.4, "linear-repeat"), 2) for k in (1, 2, 5, 6, 10)]
-        [0.0, 0.1, 0.4, 0.0, 0.4]
+        >>> [round(masking_ratio(k, 200, 0.4, "linear-repeat"), 2) for k in (1, 2, 3, 4, 5, 6)]
+        [0.07, 0.13, 0.21, 0.31, 0.4, 0.07]
         >>> [round(masking_ratio(k, 5, 0.4, "log"), 2) for k in (1, 2, 5)]
         [0.0, 0.17, 0.4]
     """
     if schedule == "linear-repeat":
-        return ratio * ((epoch - 1) % cycle) / max(1, cycle - 1)
+        place = (epoch - 1) % cycle
+        return ratio * math.log(_fibonacci(place)) / math.log(_fibonacci(cycle - 1)) if place else min(FIRST, ratio)
     time = min(1.0, (epoch - 1) / max(1, epochs - 1))
     if schedule == "log":
         return ratio * math.log(min(epoch, epochs)) / math.log(epochs) if epochs > 1 else 0.0
     return ratio * (time if schedule == "linear" else math.expm1(STEEPNESS * time) / math.expm1(STEEPNESS))
+
+
+def _fibonacci(place: int) -> int:
+    """1, 2, 3, 5, 8 and so on, from place 0."""
+    small, large = 1, 1
+    for _ in range(place):
+        small, large = large, small + large
+    return large
 
 
 def _cells(side: int, grid: int, like: Tensor) -> Tensor:

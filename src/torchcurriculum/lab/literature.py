@@ -63,4 +63,5 @@ def published(recipe: str, method: str) -> list[Figure]:
     """
     if recipe == "cifar10n-readings" and not method.endswith("@half"):  # @half is a control, not a reading
         recipe, method = "cifar10n-resnet18", base_name(method)
+    method = method.replace("m-apw-beta-", "m-apw-")  # the paper's figures stand beside either reading
     return [figure for figure in figures() if (figure.recipe, figure.method) == (recipe, method)]

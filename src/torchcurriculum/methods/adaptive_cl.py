@@ -15,14 +15,19 @@ from .registry import register
 
 __all__ = ["AdaptiveCL"]
 
+PAPER_GAMMA = 0.1
+
 
 class AdaptiveCL(Method):
     r"""Adaptive curriculum learning (Adaptive CL).
 
-    Difficulty d begins as the losses of a teacher and is moved towards the student's own every ``interval`` epochs,
+    Difficulty d begins as the losses of a teacher and is moved towards the student's own every ``refresh`` epochs,
     :math:`d \leftarrow (1-\alpha) d + \alpha L`. An epoch trains on the easiest :math:`n \min(1, p q^{\lfloor t/r
-    \rfloor})` rows. With ``classes``, the loss is :math:`L_i + \gamma\, \mathrm{KL}(\mathrm{teacher}_i \| \mathrm
+    \rfloor})` rows. With ``gamma``, the loss is :math:`L_i + \gamma\, \mathrm{KL}(\mathrm{teacher}_i \| \mathrm
     {student}_i)`, with the teacher's logits of each row kept by its index.
+
+    The paper has a trained teacher. Without one, the student after its warm-up takes its place, and the divergence is
+    left out unless ``gamma`` asks for it: a student after its warm-up is a poor teacher to imitate.
 
     Args:
         n: Rows of the training set.
@@ -33,9 +38,8 @@ class AdaptiveCL(Method):
         interval: r, epochs between two growths; ``for_run`` takes 15 of 200.
         refresh: Epochs between two looks at the student; ``for_run`` takes 20 of 200.
         rate: alpha, how far difficulty moves to the student's losses at each look, in [0, 1].
-        gamma: Weight of the KL divergence >= 0.
-        classes: Number of classes, for the divergence; None for none. A student after its warm-up is a poor teacher to
-            imitate: give a ``teacher`` with it.
+        gamma: Weight of the KL divergence >= 0; None is 0.1 with a ``teacher`` or ``classes``, and 0 without.
+        classes: Number of classes, where the model must have so many; None takes it from the teacher's outputs.
         teacher: A trained net, called through the same forward function; by default the student after the warm-up. It
             is asked once, and is not part of the method's state.
 
@@ -54,7 +58,7 @@ class AdaptiveCL(Method):
     """
 
     difficulty: Tensor
-    teacher_logits: Tensor | None
+    teacher_logits: Tensor
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class AdaptiveCL(Method):
         refresh: int,
         start: float = 0.1,
         rate: float = 0.7,
-        gamma: float = 0.1,
+        gamma: float | None = None,
         classes: int | None = None,
         teacher: nn.Module | None = None,
     ) -> None:
@@ -76,12 +80,16 @@ class AdaptiveCL(Method):
         checks.real("start", start, "(0, 1]")
         checks.real("factor", factor, "[1, inf)")
         checks.real("rate", rate, "[0, 1]")
-        checks.real("gamma", gamma, "[0, inf)")
         self.classes = None if classes is None else checks.whole("classes", classes, 2)
-        self.start, self.factor, self.rate, self.gamma = start, factor, rate, gamma
+        if gamma is None:
+            gamma = 0.0 if teacher is None and classes is None else PAPER_GAMMA
+        checks.real("gamma", gamma, "[0, inf)")
+        self.gamma = gamma
+        self.start, self.factor, self.rate = start, factor, rate
         self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
         self.register_buffer("difficulty", torch.zeros(n, dtype=torch.float64))
-        self.register_buffer("teacher_logits", None if classes is None else torch.zeros(n, classes))
+        # (N, C), of a width that may be known only once the teacher was asked.
+        self.register_buffer("teacher_logits", torch.zeros(n, classes or 0))
 
     @classmethod
     def for_run(
@@ -124,8 +132,7 @@ class AdaptiveCL(Method):
         """The average loss, and the pull to the teacher where there is one."""
         if not self._distils(step.epoch):
             return super().loss(step)
-        assert self.teacher_logits is not None
-        logits, _ = self._check(step.logits, step.batch.y)
+        logits = self._check(step.logits, step.batch.y, self.teacher_logits.shape[1])
         pull = distillation(logits, self.teacher_logits[step.index[: len(logits)]])
         return super().loss(step.with_(losses=step.losses + self.gamma * pull))
 
@@ -135,42 +142,47 @@ class AdaptiveCL(Method):
 
     def _distils(self, epoch: int) -> bool:
         """Whether there are logits to imitate: not before the teacher was asked."""
-        return self.classes is not None and self.gamma > 0 and epoch > self.warmup
+        return self.gamma > 0 and epoch > self.warmup
 
     def _ask(self, epoch: Epoch) -> None:
         (teacher,) = self._teacher
-        if teacher is None and self.classes is None:
+        if teacher is None and not self.gamma:
             self.difficulty.copy_(epoch.losses())
             return
         if teacher is not None:
             teacher.to(epoch.last.device)
         answers = epoch.measure(self._answers, teacher)
         self.difficulty.copy_(answers[:, 0])
-        if self.teacher_logits is not None:
-            self.teacher_logits.copy_(answers[:, 1:])
+        if self.gamma:
+            self.teacher_logits = answers[:, 1:].to(self.difficulty.device, torch.float32)
 
     def _answers(self, model: nn.Module, batch: Batch) -> Tensor:
         assert batch.task is not None
         outputs, losses = batch.task.losses(model, batch)
         losses, _ = checks.check_losses(losses, batch.index, batch.task.nan_strategy)
         losses = losses if losses.dtype == torch.float64 else losses.float()
-        if self.classes is None:
+        if not self.gamma:
             return losses[:, None]
-        logits, _ = self._check(outputs, batch.y)
-        return torch.cat([losses[:, None], logits.to(losses.dtype)], 1)
+        return torch.cat([losses[:, None], self._check(outputs, batch.y, self.classes).to(losses.dtype)], 1)
 
-    def _check(self, outputs: Any, y: Any) -> tuple[Tensor, Tensor]:
-        logits, labels = check_classes(outputs, y, "AdaptiveCL with classes")
-        if logits.shape[1] != self.classes:
-            raise ValueError(f"the model has {logits.shape[1]} logits, and AdaptiveCL was made for {self.classes}")
-        return logits, labels
+    def _check(self, outputs: Any, y: Any, classes: int | None) -> Tensor:
+        logits, _ = check_classes(outputs, y, "the divergence of AdaptiveCL (gamma=0 leaves it out)")
+        if classes is not None and logits.shape[1] != classes:
+            raise ValueError(f"the model has {logits.shape[1]} logits, and AdaptiveCL was made for {classes}")
+        return logits
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        logits = state_dict.get(f"{prefix}teacher_logits")
+        if isinstance(logits, Tensor) and logits.shape != self.teacher_logits.shape:
+            self.teacher_logits = torch.empty_like(logits, device=self.difficulty.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 register(
     "adaptive-cl",
     AdaptiveCL,
     "easiest rows first, by a difficulty that follows the student",
-    when="Hard rows hurt early on, and a trained teacher is at hand; without one the student is asked after a warm-up.",
+    when="Hard rows hurt early on, and a trained teacher is available; without one the student is its own.",
     cost="One forward pass of the teacher, one of the student for each interval (a tenth of the epochs), fewer steps "
-    "while the set grows; 8 bytes a sample, and 4 more for each class with classes=.",
+    "while the set grows; 8 bytes a sample, and 4 more for each class with a divergence.",
 )

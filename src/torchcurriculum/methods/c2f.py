@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Method, Step, checks
+from ..core import Batch, Epoch, Method, Step, checks, distributed
 from ..functional.classes import affinity_levels, coarse_losses, confusion, similarity
 from ._base.classes import check_classes
+from ._base.meta_set import count_rows, rows_of
 from .registry import register
 
 __all__ = ["C2F"]
+
+ASKED_AT_ONCE = 1000  # rows of ``valid``
 
 
 class C2F(Method):
     r"""Coarse-to-fine curriculum over the labels (C2F).
 
-    A teacher's confusion matrix on the training rows gives the similarity of classes, and affinity clustering a
-    hierarchy of them: level by level, coarsest first, the net trains on clusters for ``interval`` epochs each, then on
-    the labels themselves. Our reading of a coarse level needs no other classifier and suits any net: the probability of
-    a cluster is that of its classes together,
+    A teacher's confusion matrix on rows it was not trained on gives the similarity of classes, and affinity clustering
+    a hierarchy of them: level by level, coarsest first, the net trains on clusters for ``interval`` epochs each, then
+    on the labels themselves. The authors train a separate teacher and ask it on their validation set. By default the
+    teacher here is the student after a warm-up, which holds out a share of the rows; these are trained on afterwards.
+
+    Our reading of a coarse level needs no other classifier and suits any net: the probability of a cluster is that of
+    its classes together,
 
     .. math:: L_i = -\log \sum_{c \in \mathrm{cluster}(y_i)} p_c(x_i)
 
     so that nothing is initialised anew when a level ends. Coarse levels use this loss whatever the loss function; the
-    labels use yours. Without confusion there is nothing to coarsen: the method is then plain training.
+    labels use yours. Without confusion there is nothing to coarsen: the method is then plain training, and warns.
 
     Args:
-        warmup: Epochs on the labels before the student is asked as its own teacher; 0 with a ``teacher``.
+        warmup: Epochs on the labels before the student is asked as its own teacher; 0 with a ``teacher`` or a
+            ``hierarchy``.
         interval: Epochs of a coarse level; ``for_run`` takes a tenth of the run.
         levels: At most so many coarse levels, the finest of the hierarchy; at 0 the method is plain training.
         teacher: A trained net for the same classes, called through the same forward function; by default the student
-            after the warm-up. It is asked once, and is not part of the method's state.
+            after the warm-up. It is asked once, and is not part of the method's state. Give ``valid`` with it: without,
+            it is asked on the training rows, and a teacher that has memorised them confuses nothing.
+        valid: Rows on which the teacher or the student is asked: a pair (x, y) or a dataset of such rows.
+        held_out: Share of the training rows that the warm-up leaves out, to ask the student on them; not used with
+            ``teacher`` or ``valid``. 0 asks it on all rows.
+        hierarchy: (L, C) clusters of the classes that you know, coarsest first; then nobody is asked.
 
     Reference:
         Stretcu et al., Coarse-to-Fine Curriculum Learning, 2021.
@@ -43,13 +56,32 @@ class C2F(Method):
     hierarchy: Tensor
     clusters: Tensor
 
-    def __init__(self, warmup: int, interval: int, levels: int = 3, teacher: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        warmup: int,
+        interval: int,
+        levels: int = 3,
+        teacher: nn.Module | None = None,
+        valid: Any = None,
+        held_out: float = 0.1,
+        hierarchy: Any = None,
+    ) -> None:
         super().__init__()
-        self.warmup = checks.whole("warmup", warmup, 0 if teacher is not None else 1, "epochs (none with a teacher)")
+        alone = teacher is None and hierarchy is None
+        self.warmup = checks.whole("warmup", warmup, 1 if alone else 0, "epochs (none with a teacher or a hierarchy)")
         self.interval, self.levels = checks.whole("interval", interval), checks.whole("levels", levels, 0)
+        checks.real("held_out", held_out, "[0, 1)", "a share of the rows")
+        if hierarchy is not None and (teacher is not None or valid is not None):
+            ignored = "teacher" if teacher is not None else "valid"
+            raise ValueError(f"a given hierarchy asks nobody, so {ignored} would be ignored; pass one of the two")
+        if valid is not None:
+            count_rows(valid, "valid")
+        self.given, self.valid = hierarchy is not None, valid
+        self.held_out = held_out if alone and valid is None else 0.0
         self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
         # (L, C) clusters, of a size known only once the teacher was asked; they travel as extra state.
-        self.register_buffer("hierarchy", torch.zeros(0, 0, dtype=torch.int64), persistent=False)
+        known = torch.zeros(0, 0, dtype=torch.int64) if hierarchy is None else _check_hierarchy(hierarchy)
+        self.register_buffer("hierarchy", known[len(known) - min(levels, len(known)) :], persistent=False)
         self.register_buffer("clusters", torch.tensor(0))  # how many there are in this epoch; 0 for the labels
 
     @classmethod
@@ -60,20 +92,25 @@ class C2F(Method):
         warmup: int | None = None,
         interval: int | None = None,
         teacher: nn.Module | None = None,
+        hierarchy: Any = None,
         **options: Any,
     ) -> Self:
         """A tenth of the run for each level, and as much for the warm-up of a student that is its own teacher."""
         tenth = max(1, epochs // 10)
-        warmup = (0 if teacher is not None else tenth) if warmup is None else warmup
-        return cls(warmup, tenth if interval is None else interval, teacher=teacher, **options)
+        warmup = (tenth if teacher is None and hierarchy is None else 0) if warmup is None else warmup
+        interval = tenth if interval is None else interval
+        return cls(warmup, interval, teacher=teacher, hierarchy=hierarchy, **options)
 
-    def plan(self, epoch: Epoch) -> None:
-        """Asks the teacher once, and moves from level to level; every row is visited."""
+    def plan(self, epoch: Epoch) -> Tensor | None:
+        """Asks the teacher once, and moves from level to level; the warm-up leaves out the held-out rows."""
         past = epoch.number - self.warmup - 1
-        if past == 0 and self.levels:
+        if past == 0 and self.levels and not self.given:
             self.hierarchy = self._ask(epoch).to(epoch.last.device)
         clusters = self._clusters(epoch.number)
         self.clusters.fill_(0 if clusters is None else int(clusters.max()) + 1)
+        if past >= 0 or not self.levels or not self.held_out or epoch.n == 1:
+            return None
+        return (~self._held_out(epoch)).nonzero().flatten()
 
     def loss(self, step: Step) -> Tensor:
         """The coarse loss in a coarse level, the plain one otherwise."""
@@ -101,18 +138,66 @@ class C2F(Method):
         level = (epoch - self.warmup - 1) // self.interval
         return self.hierarchy[level] if 0 <= level < len(self.hierarchy) else None
 
-    def _ask(self, epoch: Epoch) -> Tensor:
-        def answers(model: nn.Module, batch: Batch) -> Tensor:
-            assert batch.task is not None
-            logits, labels = check_classes(batch.task.forward(model, batch.x), batch.y, "C2F")
-            return torch.stack([labels, logits.argmax(1), torch.full_like(labels, logits.shape[1])], 1)
+    def _held_out(self, epoch: Epoch) -> Tensor:
+        """(N,) bool, the same in every epoch; a single row is not held out but asked about as it is."""
+        if epoch.n == 1:
+            return torch.ones(1, dtype=torch.bool)
+        generator = torch.Generator().manual_seed(distributed.derive(epoch.seed, "c2f"))
+        size = min(epoch.n - 1, max(1, round(self.held_out * epoch.n)))
+        return torch.zeros(epoch.n, dtype=torch.bool).index_fill_(
+            0, torch.randperm(epoch.n, generator=generator)[:size], True
+        )
 
+    def _ask(self, epoch: Epoch) -> Tensor:
         (teacher,) = self._teacher
         if teacher is not None:
             teacher.to(epoch.last.device)
-        labels, predictions, classes = epoch.measure(answers, teacher).cpu().unbind(1)
-        levels = affinity_levels(similarity(confusion(labels, predictions, int(classes[0]))))
-        return levels[-self.levels :]
+        labels, predictions, classes = self._answers(epoch, teacher).cpu().unbind(1)
+        levels = affinity_levels(similarity(confusion(labels, predictions, int(classes[0]))))[-self.levels :]
+        if not len(levels):
+            warnings.warn(
+                f"C2F is plain training: {'the teacher' if teacher is not None else 'the student'} confuses no classes "
+                f"on the {len(labels)} rows it was asked about (or there are only two classes), so there is no "
+                "hierarchy; pass valid=(x, y) with rows it was not trained on, or hierarchy=",
+                stacklevel=2,
+            )
+        return levels
+
+    def _answers(self, epoch: Epoch, teacher: nn.Module | None) -> Tensor:
+        """(M, 3) label, prediction and number of classes of each row that the teacher is asked about."""
+        if self.valid is None:
+            answers = epoch.measure(_answer, teacher)
+            return answers[self._held_out(epoch).to(answers.device)] if self.held_out else answers
+        found: list[Tensor] = []
+
+        def ask(model: nn.Module, batch: Batch) -> Tensor:
+            """All of ``valid`` at the first batch of the pass, which knows the forward function; nothing afterwards."""
+            for rows in [] if found else torch.arange(count_rows(self.valid)).split(ASKED_AT_ONCE):
+                asked = rows_of(self.valid, rows, batch.x, batch.index.device, "valid")
+                found.append(_answer(model, asked.with_(task=batch.task)))
+            return batch.index
+
+        epoch.measure(ask, teacher)
+        return torch.cat(found)
+
+
+def _answer(model: nn.Module, batch: Batch) -> Tensor:
+    assert batch.task is not None
+    logits, labels = check_classes(batch.task.forward(model, batch.x), batch.y, "C2F")
+    return torch.stack([labels, logits.argmax(1), torch.full_like(labels, logits.shape[1])], 1)
+
+
+def _check_hierarchy(hierarchy: Any) -> Tensor:
+    try:
+        levels = torch.as_tensor(hierarchy)
+    except (RuntimeError, TypeError, ValueError):
+        levels = torch.zeros(0)
+    if levels.ndim != 2 or levels.is_floating_point() or not levels.numel() or int(levels.min()) < 0:
+        raise ValueError(
+            "hierarchy must be whole numbers of shape (levels, classes), the cluster of each class at each level, got "
+            f"{hierarchy!r:.60}"
+        )
+    return torch.stack([level.unique(return_inverse=True)[1] for level in levels.long()])
 
 
 register(
@@ -120,5 +205,6 @@ register(
     C2F,
     "clusters of confused classes first, then the classes",
     when="Classification with many classes that have a hierarchy; with two classes it is plain training.",
-    cost="One forward pass over the set after the warm-up; without a teacher of your own the student is the teacher.",
+    cost="One forward pass over the set after the warm-up, or over valid=; without a teacher the warm-up leaves out a "
+    "tenth of the rows.",
 )

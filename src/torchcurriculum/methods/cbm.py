@@ -20,8 +20,11 @@ class CBM(Method):
 
     An image is a grid of patches; patch i is masked with a probability proportional to its mean gradient magnitude
     :math:`m_i` (Sobel), without replacement, until :math:`\lfloor r_k g^2 \rfloor` of the :math:`g^2` patches are.
-    The ratio grows from 0 to ``ratio``; in ``"linear-repeat"``, the paper's choice, over and over. Masks are drawn anew
-    in each epoch, on the images as they come (the paper keeps the salience of the images before augmentation).
+    The ratio grows to ``ratio``; in ``"linear-repeat"``, the paper's choice, over and over: 1, 2, 3, 4 and 6 of 16
+    patches in the five epochs of a cycle, as in the authors' code. Masks are drawn anew in each epoch.
+
+    One difference: the salience is that of the images as they come, with their border pixels repeated. The authors
+    keep the salience of the images before augmentation, with reflected borders.
 
     Args:
         epochs: T, the epochs of the run.

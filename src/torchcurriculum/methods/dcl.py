@@ -37,7 +37,8 @@ class DCL(Method):
         init: Temperature :math:`e^s` at the start. With class temperatures the paper's joint runs take 0.001.
         init_class: Temperature :math:`e^c` at the start.
         weight_decay: Decay of s towards 0, a temperature of 1.
-        weight_decay_class: Decay of c.
+        weight_decay_class: Decay of c for each of its rows in the batch: a class with four rows decays four times as
+            much, as in the authors' code, whose penalty is a sum over the rows.
         momentum: Of both, 0.9 in the authors' code.
 
     Example:
@@ -136,7 +137,7 @@ class DCL(Method):
     def _step_classes(self, y: Tensor, gradient: Tensor, step: Step) -> None:
         here = torch.stack([gradient, torch.ones_like(gradient)])
         summed, count = step.total(here.new_zeros(2, len(self.class_log)).index_add_(1, y, here))
-        gradient = summed + self.weight_decay_class * self.class_log
+        gradient = summed + count * self.weight_decay_class * self.class_log  # the authors' penalty is a sum over rows
         change, velocity = momentum_step(gradient, self.class_velocity, self.lr_class, self.momentum)
         # Only classes of this batch move, decay and keep momentum, like the rows.
         self.class_log = torch.where(count > 0, (self.class_log + change).clamp(*self.bounds), self.class_log)

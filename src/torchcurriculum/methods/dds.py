@@ -25,8 +25,9 @@ class DDS(Method):
     from one forward-mode pass where the authors take a finite difference. The scorer climbs
     :math:`\frac1B \sum_i r_i \nabla_\psi \log p_i`.
 
-    The authors' scorer is a network like the model on the input. So is ``net``. Without one, it is a perceptron with 32
-    hidden units on the model's own detached outputs, which works on any input; its scores start equal.
+    What differs from the paper: its scorer for images is a network like the model, on the input. Ours is a perceptron
+    with 32 hidden units on the model's own detached outputs, because that works on any input and costs no pass; its
+    scores start equal. ``net=`` is the paper's. Its rewards come from a finite difference, ours are exact.
 
     Args:
         n: Rows of the training set.

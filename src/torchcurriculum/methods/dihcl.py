@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from ..core import Epoch, Method, Step, checks
-from ..functional.dihcl import hardness_probabilities, update_hardness
-from ..functional.pacing import subset_size
+from ..functional.dihcl import exp_probabilities, hardness_probabilities, update_hardness
+from ..functional.pacing import difficulty_order, subset_size
 from ..functional.sampling import draw
 from .registry import register
 
-__all__ = ["DIHCL", "Hardness"]
+__all__ = ["DIHCL", "Hardness", "Policy"]
 
 Hardness = Literal["loss", "change", "flip"]
+Policy = Literal["rand", "exp", "greedy"]
+LEAST_CHANCE = 1e-8  # added to the probability by which "exp" divides, as in the authors' code
+EPISODES = (0, 5, 10, 15, 25, 35, 55, 85, 135, 205)  # where the authors' begin in the 295 epochs after the warm-up
 
 
 class DIHCL(Method):
-    r"""Curriculum by dynamic instance hardness (DIHCL-Rand): sample rows in proportion to their DIH.
+    r"""Curriculum by dynamic instance hardness (DIHCL): train on rows whose DIH is large.
 
     The DIH of a row is a running average of its instantaneous hardness a, updated when the row is trained on:
-    :math:`r_{t+1}(i) = \gamma a_t(i) + (1-\gamma) r_t(i)`. a is the loss, the change of the loss since the row's last
-    visit, or whether its prediction went from right to wrong or back. After ``warmup`` epochs on everything, the k-th
-    epoch draws :math:`\max(\text{bottom}, \text{decay}^k) N` rows without replacement with probabilities proportional
-    to r, and trains on them with the average loss. Losses are those seen while training: no pass.
+    :math:`r_{t+1}(i) = \gamma a_t(i) + (1-\gamma) r_t(i)` (Eq. 1). With eta_t the learning rate of epoch t and tau the
+    row's last visit, a is (Eq. 2)
+
+    - ``"loss"``: :math:`L_i / \eta_t`;
+    - ``"change"``: the change of the loss since the last visit, over :math:`\sum_{t'=\tau}^{t-1} \eta_{t'}`;
+    - ``"flip"``: whether the prediction went from right to wrong or back, over the same sum.
+
+    After ``warmup`` epochs on everything, episode k (from 1) trains on :math:`\max(\text{bottom}, \text{decay}^k) N`
+    rows with the average loss, drawn or chosen by ``policy``. Losses are those seen while training: no pass.
+
+    The sum ends at t - 1, as in the authors' code. Three things of that code are not here: its episodes begin with a
+    pass over the set, it averages by a decayed sum in place of Eq. 1, and it clips a change at 10. The paper's
+    DIHCL-Beta and the code's UCB are not here either.
 
     Args:
         n: Rows of the training set.
-        decay: Factor of the share for each epoch. ``for_run`` reaches ``bottom`` half-way through the epochs after the
-            warm-up.
-        warmup: Epochs on everything, shuffled; two at least give every row a change. ``for_run`` takes a tenth.
+        decay: Factor of the share for each episode, the paper's 0.85.
+        warmup: Epochs on everything, shuffled; two at least give every row a change. The paper's 5; ``for_run`` takes
+            less in a run of less than 20 epochs.
         hardness: ``"loss"``, ``"change"`` or ``"flip"`` (classification only).
-        gamma: Weight of the new value in the average.
-        bottom: The smallest share; 1 is plain training.
-        learning_rate: The learning rate as a function of the epoch number (from 1). The paper divides a by it because
-            its schedule is cyclic; None does not divide.
+        gamma: Weight of the new value in the average, the paper's 0.95.
+        bottom: The smallest share, the paper's 0.2; 1 is plain training.
+        learning_rate: The learning rate as a function of the epoch number (from 1). The paper's is cyclic. None takes
+            it as constant, so that a change is divided by the number of epochs since the last visit.
+        episodes: The first epoch of each episode after the warm-up, in increasing order. ``for_run`` takes the authors'
+            ten (6, 11, 16, 21, 31, 41, 61, 91, 141 and 211 of 300), scaled to the run. None makes every epoch one, as
+            Algorithm 1 prints it.
+        policy: ``"rand"`` draws in proportion to r; ``"exp"`` in proportion to :math:`\exp(\sqrt{2 \log n / n}\, r)`,
+            and divides a by the probability of the draw; ``"greedy"`` takes the rows of largest r (Algorithm 1).
 
     Attributes:
         dih: (N,) float64 DIH of the rows, +inf where unknown.
         weights: (N,) float64 probabilities that sum to one.
 
     Example:
-        >>> method = DIHCL(3, decay=0.85, warmup=10)
+        >>> method = DIHCL(3)
         >>> method.observe(torch.tensor([1.0, 3.0]), torch.tensor([0, 2]))
-        >>> method.observe(torch.tensor([2.0]), torch.tensor([0]))              # 0.9 * 2 + 0.1 * 1
+        >>> method.observe(torch.tensor([2.0]), torch.tensor([0]))              # 0.95 * 2 + 0.05 * 1
         >>> method.dih
-        tensor([1.9000,    inf, 3.0000], dtype=torch.float64)
+        tensor([1.9500,    inf, 3.0000], dtype=torch.float64)
 
     Reference:
         Zhou et al., Curriculum Learning by Dynamic Instance Hardness, NeurIPS 2020.
@@ -57,64 +74,84 @@ class DIHCL(Method):
 
     dih: Tensor
     previous: Tensor
+    visited_at: Tensor
+    chance: Tensor
     rate: Tensor
+    paid: Tensor
     share: Tensor
 
     def __init__(
         self,
         n: int,
-        decay: float,
-        warmup: int,
+        decay: float = 0.85,
+        warmup: int = 5,
         hardness: Hardness = "loss",
-        gamma: float = 0.9,
+        gamma: float = 0.95,
         bottom: float = 0.2,
         learning_rate: Callable[[int], float] | None = None,
+        episodes: Sequence[int] | None = None,
+        policy: Policy = "rand",
     ) -> None:
         super().__init__()
         self.n = n = checks.whole("n", n, what="the number of training rows")
         checks.one_of("hardness", hardness, get_args(Hardness))
+        checks.one_of("policy", policy, get_args(Policy))
         for name, value in {"gamma": gamma, "decay": decay, "bottom": bottom}.items():
             checks.real(name, value, "(0, 1]")
         self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         self.hardness, self.gamma, self.learning_rate = hardness, gamma, learning_rate
-        self.decay, self.bottom = decay, bottom
+        self.decay, self.bottom, self.policy = decay, bottom, policy
+        self.episodes = None if episodes is None else [checks.whole("episodes", start) for start in episodes]
+        if self.episodes is not None and self.episodes != sorted(self.episodes):
+            raise ValueError(f"episodes must be epochs in increasing order, got {self.episodes}")
         unknown = torch.full((n,), math.inf, dtype=torch.float64)
         self.add_rows("dih", unknown)
         if hardness != "loss":  # the last loss, or whether the last prediction was right
             self.add_rows("previous", unknown.clone())
-        self.register_buffer("rate", torch.ones((), dtype=torch.float64))
-        self.register_buffer("share", torch.ones((), dtype=torch.float64))
+            self.add_rows("visited_at", torch.zeros(n, dtype=torch.float64))
+        if policy == "exp":
+            self.register_buffer("chance", torch.ones(n, dtype=torch.float64))
+        for name, start in {"rate": 1.0, "paid": 0.0, "share": 1.0}.items():
+            self.register_buffer(name, torch.tensor(start, dtype=torch.float64))
 
     @classmethod
     def for_run(
         cls,
         n: int,
         epochs: int,
-        decay: float | None = None,
         warmup: int | None = None,
-        bottom: float = 0.2,
+        episodes: Sequence[int] | None = None,
         **options: Any,
     ) -> Self:
-        """A tenth of the run on everything; the smallest share half-way through what is left."""
-        checks.real("bottom", bottom, "(0, 1]")
-        warmup = max(2, epochs // 10) if warmup is None else checks.whole("warmup", warmup, 0)
-        half = max(1, (epochs - warmup) // 2)
-        return cls(n, bottom ** (1 / half) if decay is None else decay, warmup, bottom=bottom, **options)
+        """The paper's warm-up of five epochs and ten episodes of growing length."""
+        warmup = min(5, max(2, epochs // 4)) if warmup is None else checks.whole("warmup", warmup, 0)
+        if episodes is None:
+            left = max(0, epochs - warmup)
+            episodes = [warmup + 1 + math.floor(left * begin / 295 + 1e-9) for begin in EPISODES]
+        return cls(n, warmup=warmup, episodes=episodes, **options)
 
     @property
     def weights(self) -> Tensor:
         """(N,) float64 probabilities of a draw; equal while nothing is known."""
-        return hardness_probabilities(self.dih)
+        return exp_probabilities(self.dih) if self.policy == "exp" else hardness_probabilities(self.dih)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Rows drawn in proportion to their DIH; all of them in the warm-up."""
+        """Rows drawn by their DIH, or those of the largest; all of them in the warm-up."""
+        self.paid += self.rate  # the learning rates of the epochs before this one
         if self.learning_rate is not None:
             self.rate.fill_(self.learning_rate(epoch.number))
-        k = epoch.number - self.warmup
-        share = 1.0 if k <= 0 else max(self.bottom, self.decay**k)
+        share = max(self.bottom, self.decay ** self._episode(epoch.number))
         size = subset_size(share, self.n)
         self.share.fill_(share)
-        return None if size == self.n else draw(self.weights.log(), size, epoch.generator("dih", self.dih.device))
+        weights = self.weights
+        if self.policy == "exp":
+            self.chance.copy_(torch.ones_like(weights) if size == self.n else weights)
+        if size == self.n:
+            return None
+        generator = epoch.generator("dih", self.dih.device)
+        if self.policy == "greedy":
+            return difficulty_order(-weights, generator)[:size].sort().values
+        return draw(weights.log(), size, generator)
 
     def weigh(self, step: Step) -> Tensor:
         """The average; the losses or predictions of the rows are noted for their DIH."""
@@ -129,16 +166,25 @@ class DIHCL(Method):
             values: (B,) losses; for ``"flip"`` 1 where the prediction is right and 0 where not.
             index: (B,) their rows.
         """
-        instant = values.detach().to(self.dih.dtype)
+        instant, rates = values.detach().to(self.dih.dtype), self.rate
         if self.hardness != "loss":
-            last = self.previous[index]
-            self.previous[index] = instant
+            last, since = self.previous[index], self.paid - self.visited_at[index]
+            self.previous[index], self.visited_at[index] = instant, self.paid
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
-        self.dih[index] = update_hardness(self.dih[index], instant / self.rate, self.gamma)
+            rates = torch.where(since > 0, since, self.rate)  # observed twice in an epoch
+        if self.policy == "exp":
+            rates = rates * (self.chance[index] + LEAST_CHANCE)
+        self.dih[index] = update_hardness(self.dih[index], instant / rates, self.gamma)
 
     def report(self) -> Mapping[str, Any]:
         """The share in use."""
         return {"share": self.share}
+
+    def _episode(self, epoch: int) -> int:
+        """How many episodes have begun, 0 in the warm-up."""
+        if self.episodes is None or epoch <= self.warmup:
+            return max(0, epoch - self.warmup)
+        return sum(start <= epoch for start in self.episodes)
 
 
 def _correct(step: Step) -> Tensor:
@@ -160,6 +206,6 @@ register(
     "dihcl",
     DIHCL,
     "fewer and fewer rows, drawn by how hard they have been over the run",
-    when="Labels are clean and epochs are dear: it drops what is learned. Not where labels are wrong: they stay hard.",
-    cost="No pass; fewer steps after the warm-up; 9 bytes a sample, 17 for 'change' and 'flip'.",
+    when="Clean labels and a small budget: it drops what is learned. Not where labels are wrong: they stay hard.",
+    cost="No pass; fewer steps after the warm-up; 9 bytes a sample, 26 for 'change' and 'flip'.",
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, Step, checks
-from ..functional.classes import class_means, mask_classes, next_classes
+from ..functional.classes import class_means, keep_classes, next_classes
 from ..functional.mcl import project
 from ._base.classes import check_classes, check_labels
 from .registry import register
@@ -23,12 +23,14 @@ WIDTH = 64  # columns of the outputs that similarity looks at
 class LGL(Method):
     """Local to global learning (LGL): the classes of the problem are added a few at a time.
 
-    Stage s of ``interval`` epochs trains on the rows of the first ``start + s * growth`` of the classes. In the loss
-    the logits of the other classes are masked, so that the softmax runs over the classes that are included; the loss
-    function is called on the masked logits and should be a cross-entropy. Once all classes are in, this is plain
-    training. The first classes are drawn at random; later ones at random too, or one after another nearest to (or
-    farthest from) those included by the distance of mean logits, measured by a pass when classes are added. Distances
-    between mean logits are our choice; the paper measures similarity with features.
+    Stage s of ``interval`` epochs trains on the rows of the first ``start + s * growth`` of the classes. The loss
+    function is called on the logits of these classes alone, with the labels renumbered, so that its softmax and its
+    label smoothing run over the included classes. A loss function with a weight for each class is refused. Once all
+    classes are in, this is plain training.
+
+    The first classes are drawn at random; later ones at random too, or one after another nearest to (or farthest from)
+    those included by the distance of mean logits, measured by a pass when classes are added. Distances between mean
+    logits are our choice; the paper measures similarity with features.
 
     Args:
         n: Rows of the training set.
@@ -68,6 +70,7 @@ class LGL(Method):
         # (C,) classes in use, of a size known only once the labels are; it travels as extra state.
         self.register_buffer("included", torch.zeros(0, dtype=torch.bool), persistent=False)
         self.partial = False  # on the host: a step must not wait for the device to know
+        self._kept = torch.zeros(0, dtype=torch.int64)  # the included classes as numbers, for the same reason
 
     @classmethod
     def for_run(cls, n: int, epochs: int, interval: int | None = None, **options: Any) -> Self:
@@ -86,14 +89,13 @@ class LGL(Method):
         total = int(present.sum())
         stage = (epoch.number - 1) // self.interval
         wanted = max(2, round(self.start * total)) + stage * max(1, round(self.growth * total))
-        self.partial = wanted < total
-        if not self.partial:
-            self.included = torch.ones_like(present).to(self.labels.device)
+        if wanted >= total:
+            self._include(torch.ones_like(present))
             return None
         missing = wanted - int(included.sum())
         if missing:
             included = self._add(epoch, labels, present, included, missing)
-        self.included = included.to(self.labels.device)
+        self._include(included)
         return included[labels].nonzero().flatten()
 
     def loss(self, step: Step) -> Tensor:
@@ -101,10 +103,11 @@ class LGL(Method):
         if not self.partial or not len(step.losses):
             return super().loss(step)
         assert step.batch.task is not None
+        loss_fn = step.batch.task.loss_fn
+        if getattr(getattr(loss_fn, "criterion", loss_fn), "weight", None) is not None:
+            raise ValueError("LGL calls the loss function on some of the classes, and this one has a weight for each")
         logits, labels = check_classes(step.logits, step.batch.y, "LGL")
-        absent = logits.shape[1] - len(self.included)
-        included = nn.functional.pad(self.included, (0, absent)) if absent else self.included
-        return super().loss(step.with_(losses=step.batch.task.loss_fn(mask_classes(logits, included), labels)))
+        return super().loss(step.with_(losses=loss_fn(*keep_classes(logits, labels, self._kept))))
 
     def get_extra_state(self) -> Tensor:
         """The classes in use."""
@@ -112,12 +115,16 @@ class LGL(Method):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Takes back what ``get_extra_state`` gave."""
-        self.included = state.to(self.labels.device)
-        self.partial = not bool(state.all())
+        self._include(state.cpu())
 
     def report(self) -> Mapping[str, Any]:
         """How many classes are in use, once they are counted."""
         return {"classes": int(self.included.sum())} if len(self.included) else {}
+
+    def _include(self, included: Tensor) -> None:
+        self.included = included.to(self.labels.device)
+        self._kept = included.nonzero().flatten().to(self.labels.device)
+        self.partial = not bool(included.all())
 
     def _add(self, epoch: Epoch, labels: Tensor, present: Tensor, included: Tensor, count: int) -> Tensor:
         if self.order == "random" or not included.any():

@@ -32,6 +32,11 @@ class MCL(Method):
     Losses are those at the start of the epoch. Groups are k-means clusters of the model's outputs (a random projection
     of them where they are wide), measured by a pass at the start of each episode.
 
+    What differs from the paper: its F compares features, by facility location :math:`\sum_j \max_{i \in A} \omega_{ij}`
+    or, in the author's code, by square roots of their sums. That code chooses among 1,000 cluster centres, by a greedy
+    search and the losses of the rows nearest to them, and trains on whole clusters. Ours counts the rows of each
+    cluster, because the maximum over all N rows is then exact and needs neither N x N similarities nor features.
+
     Args:
         n: Rows of the training set.
         warmup: Epochs on everything before the first subset. Outputs mean little before; ``for_run`` takes a fortieth.

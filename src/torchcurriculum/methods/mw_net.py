@@ -20,12 +20,16 @@ __all__ = ["MWNet"]
 class MWNet(Method):
     r"""Meta-Weight-Net: :math:`w_i \propto V(L_i; \Theta)` with a perceptron V, 1-100-1 and a sigmoid.
 
-    A virtual step :math:`\hat\theta = \theta - \frac{\eta}{B} \sum_i V(L_i; \Theta) \nabla L_i(\theta)` and the loss M
-    of a meta batch give the meta-gradient
-    :math:`\nabla_\Theta M = -\frac{\eta}{B} \sum_i \nabla_\Theta V(L_i)\, \langle \nabla L_i(\theta), \nabla
-    M(\hat\theta) \rangle`, exactly, from the inner products of one forward-mode pass; Theta then takes a step of Adam
-    and the batch is weighed with the new V, divided by its sum. Nothing is kept from one step to the next but Theta and
-    Adam's means. V's last layer starts at zero, so the first weights are equal.
+    A virtual step :math:`\hat\theta = \theta - \eta \sum_i w_i \nabla L_i(\theta)` and the loss M of a meta batch give
+    the meta-gradient :math:`\nabla_\Theta M = -\eta \sum_i \nabla_\Theta w_i\, \langle \nabla L_i(\theta), \nabla
+    M(\hat\theta) \rangle`, exactly, from the inner products of one forward-mode pass. Theta then takes a step of Adam,
+    and the batch is weighed with the new V.
+
+    Weights are :math:`w_i = V(L_i) / \sum_j V(L_j)` in the virtual and in the real step, as in the authors' scripts for
+    WRN-28-10 and for class imbalance. With ``normalise=False`` they are :math:`V(L_i) / B` in both, as in the paper's
+    equations and the authors' ``MW-Net.py``.
+
+    One difference: the last layer of V starts at zero, so the first weights are equal. The authors' starts at random.
 
     Args:
         n: Rows of the training set.
@@ -37,6 +41,7 @@ class MWNet(Method):
             see: 0.01 lies in the middle of its schedule from 0.1 to 0.001. It may be set between epochs.
         lr: Learning rate of V (Adam); the authors' 1e-3.
         weight_decay: Of V; the authors' 1e-4.
+        normalise: True divides V by its sum over the batch, in the virtual and in the real step; False by B in both.
 
     Reference:
         Shu et al., Meta-Weight-Net: Learning an Explicit Mapping For Sample Weighting, NeurIPS 2019.
@@ -51,10 +56,12 @@ class MWNet(Method):
         virtual_lr: float = 0.01,
         lr: float = 1e-3,
         weight_decay: float = 1e-4,
+        normalise: bool = True,
     ) -> None:
         super().__init__()
         checks.real("virtual_lr", virtual_lr, "(0, inf)")
         self.n, self.virtual_lr = checks.whole("n", n, what="the number of training rows"), virtual_lr
+        self.normalise = normalise
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
         self.net = SideNet(Perceptron(1, 100, torch.relu), lr, weight_decay)
 
@@ -63,19 +70,31 @@ class MWNet(Method):
         return self.meta_set.plan(epoch)
 
     def weigh(self, step: Step) -> Tensor:
-        """V moves along the meta-gradient; then V of each loss, divided by the sum over the batch."""
+        """V moves along the meta-gradient; then the weights of each loss by the new V."""
         losses = step.losses.detach().double()
         with torch.enable_grad():
             values = self.weight_of(losses)
-            sizes = self.virtual_lr * step.uniform()
-            products = self.meta_set.agreement(step, sizes * values)
-            self.net.descend(-(sizes * values * products).sum())
+            weights = self._weights(values.detach(), step)
+            products = self.meta_set.agreement(step, self.virtual_lr * weights)
+            slope = self.virtual_lr * self._slope(weights, values.detach(), products, step)
+            self.net.descend(-(slope * values).sum())
         with torch.no_grad():
-            return shares(self.weight_of(losses), step.total)
+            return self._weights(self.weight_of(losses), step)
 
     def weight_of(self, losses: Tensor) -> Tensor:
         """(B,) V of each loss, in (0, 1)."""
         return torch.sigmoid(self.net.net(losses.double().unsqueeze(1)))
+
+    def _weights(self, values: Tensor, step: Step) -> Tensor:
+        return shares(values, step.total) if self.normalise else values * step.uniform()
+
+    def _slope(self, weights: Tensor, values: Tensor, products: Tensor, step: Step) -> Tensor:
+        """(B,) the derivative of sum_j w_j p_j for each V_i; with a sum in w, every V_i moves all of them."""
+        if not self.normalise:
+            return products * step.uniform()
+        total = step.total(values.sum())
+        mean = step.total((weights * products).sum())
+        return (products - mean) / torch.where(total == 0, 1.0, total)
 
     def report(self) -> Mapping[str, Any]:
         """V at a few losses: does the weight fall or rise with the loss?"""

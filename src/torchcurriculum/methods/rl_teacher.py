@@ -41,8 +41,11 @@ class RLTeacher(Method):
     Rewards are of all tasks, as in the paper's batch formulation: the measuring pass sees all of them anyway. With
     ``measure="running"`` only tasks that were trained have new scores: the others keep what they had, and that they
     are being forgotten is not seen, so that epsilon should be larger. Tasks without any reward yet are chosen first.
-    Negative mean loss as the score suits every loss function; the paper, where a task is a game or a length of sums,
-    takes accuracies.
+
+    What differs from the paper: its teacher chooses one task for each step, and ours half of them for an epoch, because
+    an epoch on one of ten tasks is a tenth of an epoch (``picks=1`` is the paper's). Its scores are accuracies of tasks
+    that are given, such as games or lengths of sums; ours are negative mean losses, which suit every loss function, and
+    without given tasks the rows are parted by their losses.
 
     Args:
         n: Rows of the training set.

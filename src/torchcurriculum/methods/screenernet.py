@@ -21,12 +21,12 @@ class ScreenerNet(Method):
 
     The model minimises :math:`\frac1B \sum_i w_i L_i`, and S minimises
     :math:`\frac1B \sum_i (1 - w_i)^2 L_i + w_i^2 \max(M - L_i, 0)`: samples above the margin are pushed to weight 1,
-    easy ones towards their loss over M. Both use the losses of this step, where the authors run the model once more
-    after its update; the authors' L1 penalty on S is left out.
+    easy ones towards their loss over M.
 
-    The authors give S the input and a network like the model. So does ``net``. Without one, S is a perceptron with 32
-    hidden units on the model's own detached outputs: still a function of x alone, for any input (images, dicts,
-    graphs), at no cost to speak of.
+    What differs from the paper: its S is a network like the model, on the input. Ours is a perceptron with 32 hidden
+    units on the model's own detached outputs, because that works on any input (images, dicts, graphs) and costs no
+    pass; ``net=`` is the paper's. Both networks learn from the losses of this step, where the authors run the model
+    once more after its update. The authors' L1 penalty on S is left out.
 
     Args:
         net: S before its sigmoid: ``forward(net, x) -> (B,)`` or ``(B, 1)``; None makes the perceptron.

@@ -24,6 +24,10 @@ class SPCL(Ranked):
     together decide. Here a_i is the row's place in the order over N - 1, and mu is ``trust`` standard deviations of
     the losses of the epoch, so that it has no unit; the paper gives c and not mu, and leaves its value to the user.
 
+    What differs from the paper: the constraint is a penalty with a chosen multiplier, not solved for a given c, and the
+    age parameter follows a pace, so that a known share of the rows is in use. Both keep an epoch at one sort. The paper
+    alternates v and w until w has converged; here v changes once an epoch.
+
     Args:
         n: Rows of the training set.
         grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -23,14 +25,17 @@ class SuperLoss(Method):
     :math:`\frac1B \sum_i \sigma_i^* l_i`; sigma lies in (0, e] and is 1 at :math:`l = \tau`.
 
     Args:
-        tau: The threshold between easy and hard: a number (the paper: log C for C classes), ``"running"``, an
-            exponential mean of the batch losses that needs no number of classes, or ``"average"``, the mean of all
-            losses so far.
+        tau: The threshold between easy and hard. ``"auto"`` is the paper's rule for classification, log C, where the
+            first step has outputs of shape (B, C) and whole-number labels, and ``"running"`` elsewhere. ``"running"``
+            is an exponential mean of the batch losses, ``"average"`` the mean of all losses so far; a number stays.
         lam: The strength lambda > 0; larger is gentler, and ``math.inf`` is vanilla.
-        smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch.
+        smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch. The authors'
+            0.9 for ``"running"``.
 
     Attributes:
         tau: The threshold of the last step, a scalar tensor.
+        rule: How tau follows the losses: ``"running"``, ``"average"``, None if it stays as it is, and ``"auto"`` before
+            the first step.
 
     Example:
         >>> from math import e
@@ -49,17 +54,17 @@ class SuperLoss(Method):
     strength: Tensor
 
     def __init__(
-        self, tau: float | Literal["running", "average"] = "running", lam: float = 1.0, smoothing: float = 0.9
+        self, tau: float | Literal["auto", "running", "average"] = "auto", lam: float = 1.0, smoothing: float = 0.9
     ) -> None:
         super().__init__()
         if isinstance(tau, str):
-            checks.one_of("tau", tau, ("running", "average"))
+            checks.one_of("tau", tau, ("auto", "running", "average"))
         else:
             checks.real("tau", tau, "(-inf, inf)", "log C for C classes is the paper's")
         checks.real("lam", lam, "(0, inf]", "infinity is vanilla")
         checks.real("smoothing", smoothing, "[0, 1)")
         self.smoothing = smoothing
-        self.rule = tau if isinstance(tau, str) else None
+        self.rule: str | None = tau if isinstance(tau, str) else None
         self.register_buffer("tau", torch.tensor(0.0 if isinstance(tau, str) else tau, dtype=torch.float64))
         self.register_buffer("seen", torch.tensor(0.0, dtype=torch.float64))
         self.register_buffer("strength", torch.tensor(0.0, dtype=torch.float64), persistent=False)
@@ -78,9 +83,28 @@ class SuperLoss(Method):
     def weigh(self, step: Step) -> Tensor:
         """sigma* / B of each row, after tau has taken this batch in."""
         losses = step.losses.detach().double()
+        if self.rule == "auto":
+            self.settle(step._logits, step.batch.y)  # None where a loop gives losses alone
         if self.rule is not None:
             self._follow_losses(losses, step)
         return confidence(losses, self.tau, self.lam) * step.uniform()
+
+    def settle(self, outputs: Any, y: Any) -> None:
+        """Decides what ``"auto"`` is, at the first step: log C for (B, C) outputs of classes, else a running mean."""
+        if self.rule != "auto":
+            return
+        if outputs is None:
+            warnings.warn(
+                "SuperLoss cannot count classes where a loop gives losses alone, so tau is the running mean of the "
+                "losses; pass tau=math.log(C) for C classes, or tau='running' to keep this",
+                stacklevel=2,
+            )
+        outputs = getattr(outputs, "logits", outputs)
+        classes = isinstance(outputs, Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
+        labels = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point()
+        self.rule = None if classes and labels else "running"
+        if self.rule is None:
+            self.tau.fill_(math.log(outputs.shape[1]))
 
     def report(self) -> Mapping[str, Any]:
         """tau."""
@@ -99,7 +123,7 @@ register(
     "superloss",
     SuperLoss,
     "a confidence for each sample from its loss, in closed form",
-    when="Many wrong labels and no time for tuning: one knob, no state for each sample. Set tau to log C when the "
-    "number of classes is known.",
+    when="Many wrong labels and no time for tuning: one knob, no state for each sample. Where the loop gives "
+    "losses alone, set tau to log C.",
     cost="No extra pass and no memory for each sample; a few element-wise operations on B losses.",
 )

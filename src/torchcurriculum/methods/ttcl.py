@@ -22,6 +22,11 @@ class TTCL(Ranked):
     after its own warm-up is the teacher, so no label is used that training does not see. A teacher trained on clean
     labels knows more than the other methods; say so beside its figures.
 
+    What differs from the paper: there the teacher is a network that was trained on another, larger set, and a row is
+    as difficult as a classifier on its features (a support vector machine) finds it. Here it is the loss of a model of
+    the same task, because that needs no other set and no choice of a layer. For the paper's, score the rows yourself
+    and use ``LambdaStep(scores=...)``.
+
     Args:
         n: Rows of the training set.
         grow: T, epochs from lambda_0 to 1. ``for_run`` takes half of the run.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ..recipe import Recipe
 
-__all__ = ["loss_reweighting", "reweighting"]
+__all__ = ["MIXED", "loss_reweighting", "reweighting"]
 
 PEERS = ("vanilla", "screenernet", "mw-net", "superloss")
-METHODS = (*PEERS, "apw-e", "apw-i", "apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei")
+MIXED = ("m-apw-e", "m-apw-i", "m-apw-ei", "m-apw-beta-e", "m-apw-beta-i", "m-apw-beta-ei")  # both readings
+METHODS = (*PEERS, "apw-e", "apw-i", "apw-ei", *MIXED)
 NETWORKS = {
     "resnet18": "resnet18",
     "efficientnet": "efficientnet-b0",

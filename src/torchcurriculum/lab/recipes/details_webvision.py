@@ -13,7 +13,7 @@ def webvision() -> Recipe:
     WebVision's test labels are not public: its validation set selects and reports, as in the paper.
     """
     weightings = ("e", "i", "ei")
-    kinds = [f"{kind}-{weighting}" for kind in ("apw", "s-apw", "m-apw") for weighting in weightings]
+    kinds = [f"{kind}-{weighting}" for kind in ("apw", "s-apw", "m-apw", "m-apw-beta") for weighting in weightings]
     return Recipe(
         name="webvision",
         summary="WebVision 1.0, Inception-ResNet-v2, 100 epochs (needs --data and timm)",

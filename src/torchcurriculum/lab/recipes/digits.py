@@ -14,7 +14,7 @@ def recipe() -> Recipe:
         summary="digits with 40 % of the training labels flipped: plain training against APW, S-APW, M-APW and RAPW",
         data="digits",
         model="digits-cnn",
-        methods=("vanilla", "apw-e", "s-apw-e", "m-apw-e", "rapw"),
+        methods=("vanilla", "apw-e", "s-apw-e", "m-apw-beta-e", "rapw"),
         seeds=(0, 1, 2, 3, 4),
         epochs=40,
         batch_size=64,

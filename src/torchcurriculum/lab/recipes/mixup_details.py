@@ -1,13 +1,13 @@
-"""The paper's table mixup_details: standard mixup against M-APW, in the settings of ``loss-reweighting``."""
+"""The paper's table mixup_details: mixup against M-APW in two readings, in the settings of ``loss-reweighting``."""
 
 from __future__ import annotations
 
 from ..recipe import Recipe
-from .comparison_cl import loss_reweighting
+from .comparison_cl import MIXED, loss_reweighting
 
 __all__ = ["mixup_ablation"]
 
-METHODS = ("vanilla", "mixup", "m-apw-e", "m-apw-i", "m-apw-ei")
+METHODS = ("vanilla", "mixup", *MIXED)
 
 
 def mixup_ablation() -> tuple[Recipe, ...]:

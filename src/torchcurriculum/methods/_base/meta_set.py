@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from ...core import Batch, Epoch, Step, Task, checks, distributed
 from ...functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
 
-__all__ = ["MetaSet"]
+__all__ = ["MetaSet", "count_rows", "rows_of"]
 
 
 class MetaSet(nn.Module):
@@ -35,7 +35,7 @@ class MetaSet(nn.Module):
         if meta is None and n < 2:
             raise ValueError(f"rows cannot be held out of a training set of {n}; pass meta=(x, y)")
         self.n, self.meta = n, meta
-        size = min(n - 1, max(1, round(fraction * n))) if meta is None else _rows_of(meta)
+        size = min(n - 1, max(1, round(fraction * n))) if meta is None else count_rows(meta)
         self.batch_size, self.size = min(batch_size, size), size
         # On the host, so that fetching a meta batch never waits for the device.
         self.rows, self.steps = torch.arange(size), 0
@@ -123,18 +123,22 @@ class MetaSet(nn.Module):
             if task.rows is None:
                 raise ValueError("rows can be held out only by a Curriculum, which can fetch them; pass meta=(x, y)")
             return task.rows(rows)
-        if isinstance(self.meta, tuple):
-            x, y = (_take(part, rows) for part in self.meta)
-        elif hasattr(self.meta, "batch"):
-            x, y = self.meta.batch(rows)
-        else:
-            pairs = default_collate([self.meta[row] for row in rows.tolist()])
-            if not isinstance(pairs, tuple | list) or len(pairs) != 2:
-                raise ValueError(f"rows of meta must be pairs (x, y), and its first is {self.meta[0]!r:.60}")
-            x, y = pairs
-        like, device = step.batch.x, step.losses.device
-        dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
-        return Batch(_to(x, device, dtype), _to(y, device, dtype), rows, task=task)
+        return rows_of(self.meta, rows, step.batch.x, step.losses.device).with_(task=task)
+
+
+def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str = "meta") -> Batch:
+    """Rows of a set that the user gave, on ``device`` and in the precision of ``like``, the inputs of a batch."""
+    if isinstance(given, tuple):
+        x, y = (_take(part, rows) for part in given)
+    elif hasattr(given, "batch"):
+        x, y = given.batch(rows)
+    else:
+        pairs = default_collate([given[row] for row in rows.tolist()])
+        if not isinstance(pairs, tuple | list) or len(pairs) != 2:
+            raise ValueError(f"rows of {name} must be pairs (x, y), and its first is {given[0]!r:.60}")
+        x, y = pairs
+    dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
+    return Batch(_to(x, device, dtype), _to(y, device, dtype), rows)
 
 
 def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor) -> Tensor:
@@ -149,16 +153,17 @@ def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor)
     return gradient((virtual * losses_at(losses, net, parameters)).sum(), list(parameters.values()))
 
 
-def _rows_of(meta: Any) -> int:
+def count_rows(meta: Any, name: str = "meta") -> int:
+    """How many rows a set has; an error if it is not a pair (x, y) or a dataset."""
     pair = isinstance(meta, tuple) and len(meta) == 2
     if not pair and (isinstance(meta, tuple | str | Mapping | Tensor) or not hasattr(meta, "__getitem__")):
         got = f"a tuple of {len(meta)}" if isinstance(meta, tuple) else f"{meta!r:.60}"
-        raise ValueError(f"meta must be a pair (x, y) of tensors or a dataset of such rows, got {got}")
+        raise ValueError(f"{name} must be a pair (x, y) of tensors or a dataset of such rows, got {got}")
     parts = list(meta) if pair else [meta]
     parts = [next(iter(part.values()), None) if isinstance(part, Mapping) else part for part in parts]
     sizes = {len(part) if hasattr(part, "__len__") else 0 for part in parts}
     if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"meta must hold as many inputs as targets, and at least one, got {sorted(sizes)}")
+        raise ValueError(f"{name} must hold as many inputs as targets, and at least one, got {sorted(sizes)}")
     return sizes.pop()
 
 

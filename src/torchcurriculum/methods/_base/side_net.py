@@ -15,6 +15,7 @@ from ...functional.optim import adam_step
 
 __all__ = ["Perceptron", "SideNet"]
 
+ROUNDING = 1e-14  # of the largest entry of a gradient in float64
 LARGEST_RATE = 1e6  # the parameters move by this much in a step; their scores must stay finite
 
 
@@ -118,7 +119,7 @@ class SideNet(_Resizing):
         """One step of Adam on the sum over ranks of ``objective``, a scalar."""
         parameters = [p for p in self.net.parameters() if p.requires_grad]
         flat = flatten([p.detach() for p in parameters])
-        slope = distributed.total(gradient(objective, parameters)) + self.weight_decay * flat
+        slope = _without_noise(distributed.total(gradient(objective, parameters))) + self.weight_decay * flat
         if not len(self.first):
             self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
         self.steps += 1
@@ -126,6 +127,14 @@ class SideNet(_Resizing):
         with torch.no_grad():
             for p, piece in zip(parameters, change.split([p.numel() for p in parameters]), strict=True):
                 p.add_(piece.view_as(p))
+
+
+def _without_noise(gradient: Tensor) -> Tensor:
+    """A gradient whose entries are zero where they are only rounding in float64: Adam would follow their sign."""
+    if gradient.dtype != torch.float64:
+        return gradient
+    size = gradient.abs()
+    return torch.where(size < ROUNDING * size.max(), 0.0, gradient)
 
 
 def _features(step: Step) -> Tensor:

@@ -15,7 +15,7 @@ from .registry import register
 
 __all__ = ["AdaptiveCL"]
 
-PAPER_GAMMA = 0.1
+GAMMA = 0.1  # of CurML and CurBench
 
 
 class AdaptiveCL(Method):
@@ -38,7 +38,8 @@ class AdaptiveCL(Method):
         interval: r, epochs between two growths; ``for_run`` takes 15 of 200.
         refresh: Epochs between two looks at the student; ``for_run`` takes 20 of 200.
         rate: alpha, how far difficulty moves to the student's losses at each look, in [0, 1].
-        gamma: Weight of the KL divergence >= 0; None is 0.1 with a ``teacher`` or ``classes``, and 0 without.
+        gamma: Weight of the KL divergence >= 0; None is 0.1 (as in CurML and CurBench) with a ``teacher``
+            or ``classes``, and 0 without.
         classes: Number of classes, where the model must have so many; None takes it from the teacher's outputs.
         teacher: A trained net, called through the same forward function; by default the student after the warm-up. It
             is asked once, and is not part of the method's state.
@@ -82,7 +83,7 @@ class AdaptiveCL(Method):
         checks.real("rate", rate, "[0, 1]")
         self.classes = None if classes is None else checks.whole("classes", classes, 2)
         if gamma is None:
-            gamma = 0.0 if teacher is None and classes is None else PAPER_GAMMA
+            gamma = 0.0 if teacher is None and classes is None else GAMMA
         checks.real("gamma", gamma, "[0, inf)")
         self.gamma = gamma
         self.start, self.factor, self.rate = start, factor, rate

@@ -29,8 +29,7 @@ class SuperLoss(Method):
             first step has outputs of shape (B, C) and whole-number labels, and ``"running"`` elsewhere. ``"running"``
             is an exponential mean of the batch losses, ``"average"`` the mean of all losses so far; a number stays.
         lam: The strength lambda > 0; larger is gentler, and ``math.inf`` is vanilla.
-        smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch. The authors'
-            0.9 for ``"running"``.
+        smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch.
 
     Attributes:
         tau: The threshold of the last step, a scalar tensor.

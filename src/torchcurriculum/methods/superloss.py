@@ -103,7 +103,7 @@ class SuperLoss(Method):
         labels = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point()
         self.rule = None if classes and labels else "running"
         if self.rule is None:
-            self.tau.fill_(math.log(outputs.shape[1]))
+            self.tau += math.log(outputs.shape[1]) - self.tau  # torch.compile of 2.13 loses a fill_ of a scalar buffer
 
     def report(self) -> Mapping[str, Any]:
         """tau."""

@@ -73,7 +73,8 @@ class Arrays(Rows):
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """The rows of ``index``, augmented when there is a generator to do it with."""
-        x, y = self.x[index.to(self.x.device)], self.y[index.to(self.y.device)]
+        x = self.x.index_select(0, index.to(self.x.device))  # several times as fast as x[index]
+        y = self.y.index_select(0, index.to(self.y.device))
         if self.augment is not None and generator is not None:
             x = self.augment(x, generator)
         return x, y

@@ -21,7 +21,7 @@ __all__ = ["Feed", "untouched_generators"]
 
 # Rows of an in-memory set that are gathered and augmented together, or fewer where rows are large: many on an
 # accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
-BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 512
+BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 128
 BLOCK_BYTES = 2**28
 GENERATORS = threading.RLock()  # the global generators belong to one reader at a time: trainings may run in threads
 

@@ -111,7 +111,8 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
         "Which training labels are wrong? The estimated share, the share that is called wrong, and how right the "
         "ranking is where the truth is known:"
     ]
-    lines += [f"  {name:<12}{_judged(audits)}" for name, audits in found.items()]
+    width = max(12, *(len(name) + 2 for name in found))
+    lines += [f"  {name:<{width}}{_judged(audits)}" for name, audits in found.items()]
     name = _auditor(found)
     rows = found[name][0].rows(SHOWN)
     lines.append(f"\nThe {len(rows)} most suspicious labels ({name}, first seed): given -> suggested")

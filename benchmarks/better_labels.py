@@ -65,6 +65,13 @@ class Config:
     lam: float = 0.25  # SuperLoss' lambda
     elr: float = 0.0
     smooth: float = 0.0
+    lean: float = 0.0  # power of the prior odds of a right label, on top of the channel, with select=post
+    consist: float = 0.0  # views=ws: share of the strong view's target that is the network's own answer to the weak one
+    ramp: float = 0.1  # share of the epochs over which it rises
+    temper: float = 0.5  # temperature of that answer
+    align: float = 0.0  # 1: that answer is divided by its mean per class
+    sure: int = 1  # 1: and counts by its largest probability
+    guess_mix: int = 0  # 1: mixup of the strong view within the batch, with those targets
     width: int = 64
     limit: int = 0
     every: int = 10  # epochs between evaluations
@@ -255,7 +262,7 @@ def sharpen(q: Tensor, power: float = 2.0) -> Tensor:
     return s / s.sum(1, keepdim=True)
 
 
-def posterior(q: Tensor, y: Tensor, power: float = 2.0) -> Tensor:
+def posterior(q: Tensor, y: Tensor, power: float = 2.0, lean: float = 0.0) -> Tensor:
     """Probability of each class given the sharpened memory and the label.
 
     The channel T[k, j] is how often rows of class k, by the memory, carry label j, smoothed towards a common diagonal.
@@ -266,7 +273,12 @@ def posterior(q: Tensor, y: Tensor, power: float = 2.0) -> Tensor:
     prior = torch.full_like(counts, (1 - right) / (q.shape[1] - 1)).fill_diagonal_(right)
     channel = (counts + 10 * prior) / (counts.sum(1, keepdim=True) + 10)
     p = s * channel.T[y]
-    return p / p.sum(1, keepdim=True).clamp_min(1e-12)
+    p = p / p.sum(1, keepdim=True).clamp_min(1e-12)
+    if lean:
+        trust = float(p[rows, y].mean().clamp(0.01, 0.99))
+        p[rows, y] *= max(1.0, trust / (1 - trust)) ** lean
+        p = p / p.sum(1, keepdim=True)
+    return p
 
 
 def two_groups(q: Tensor, y: Tensor, rounds: int = 20) -> Tensor:
@@ -310,7 +322,7 @@ def weigh(cfg: Config, q: Tensor, y: Tensor, done: float) -> tuple[Tensor, Tenso
             given = (1 - cfg.distil) * given + cfg.distil * sharpen(q)
         return given, torch.ones(len(y), device=q.device), torch.ones(len(y), device=q.device)
     if cfg.select == "post":
-        p = posterior(q, y, cfg.power)
+        p = posterior(q, y, cfg.power, cfg.lean)
         best, guess = p.max(1)
         if cfg.rest == "soft":
             return best[:, None] * p, best, p.gather(1, y[:, None]).squeeze(1)
@@ -361,12 +373,32 @@ class Trainer:
         self.target, self.past = (torch.full((n, classes), 1 / classes, device=dev) for _ in range(2))
         self.lr = torch.tensor(0.0, device=dev)
         self.out = torch.zeros(n, classes, device=dev)
+        self.usual = torch.full((classes,), 1 / classes, device=dev)
+        self.ramp = torch.tensor(0.0, device=dev)
+        self.lam = torch.ones(cfg.batch, 1, device=dev)
+        self.other = torch.arange(cfg.batch, device=dev)
+
+    @torch.no_grad()
+    def guess(self, z: Tensor) -> Tensor:
+        """Targets of both views: the strong one's are, in part, the network's answer to the weak one."""
+        size, cfg = self.cfg.batch, self.cfg
+        self.usual += 0.01 * (z[:size].softmax(1).mean(0) - self.usual)
+        own = (z[:size] / cfg.temper).softmax(1)
+        own = own / self.usual.clamp_min(0.2 / z.shape[1]) ** cfg.align
+        own = own / own.sum(1, keepdim=True)
+        if cfg.sure:
+            own = own * own.amax(1, keepdim=True)
+        share = cfg.consist * self.ramp
+        strong = share * own + (1 - share) * self.target[size:]
+        strong = self.lam * strong + (1 - self.lam) * strong[self.other]
+        return torch.cat([self.target[:size], strong])
 
     def step(self) -> None:
         with torch.autocast(self.dev, torch.bfloat16, enabled=self.dev == "cuda"):
             z = self.call(self.x)
         z = z.float()
-        loss = -(self.target * z.log_softmax(1)).sum(1)
+        target = self.guess(z.detach()) if self.cfg.consist else self.target
+        loss = -(target * z.log_softmax(1)).sum(1)
         if self.cfg.loss == "superloss":
             with torch.no_grad():
                 beta = ((loss - math.log(z.shape[1])) / self.cfg.lam).clamp_min(-2 / math.e)
@@ -405,9 +437,16 @@ class Trainer:
         self.avg.load_state_dict(state)
         for v in self.velocity:
             v.zero_()
+        self.usual.fill_(1 / len(self.usual))
 
     def go(self, x: list[Tensor], target: list[Tensor], past: Tensor | None, lr: float) -> Tensor:
         size = self.cfg.batch
+        if self.cfg.guess_mix:
+            lam = torch.distributions.Beta(self.cfg.alpha, self.cfg.alpha).sample((size, 1)).to(self.dev)
+            self.lam.copy_(torch.maximum(lam, 1 - lam))
+            self.other.copy_(torch.randperm(size, device=self.dev))
+            ratio = self.lam[:, :, None, None].to(x[1].dtype)
+            x = [x[0], ratio * x[1] + (1 - ratio) * x[1][self.other]]
         for k, (image, wanted) in enumerate(zip(x, target, strict=True)):
             self.x[k * size : (k + 1) * size].copy_(image)
             self.target[k * size : (k + 1) * size].copy_(wanted)
@@ -552,6 +591,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         if cfg.mix != "none" and (e / cfg.epochs >= cfg.warm or cfg.mix_always):
             views[-1], targets[-1], mixed = mix_rows(cfg, views[-1], wanted, size)
             honest = honest if len(views) == 2 else ~mixed
+        trainer.ramp.fill_(min(1.0, e / max(cfg.ramp * cfg.epochs, 1)))
         past = memory.q[order] if cfg.elr else None
         seen, steps = torch.empty(len(order), classes, device=dev), len(order) // size
         for s in range(steps):

@@ -51,6 +51,8 @@ class Config:
     look: int = 0  # 0: remember the training pass; L: the averaged network looks at all rows every L epochs
     select: str = "none"  # none argmax ratio bayes bayes-soft gmm; post: the class is the most probable one
     power: float = 1.5  # of the memory, with select=post
+    hold: float = 0.0  # share of the rows that do not count before `warm`, to see when the network gets worse
+    ease: float = 0.0  # 0: labels as they are until `warm`; r: p comes in by (done / warm) ** r
     ratio: float = 0.5  # select=ratio keeps rows with q_y >= ratio * max q
     rest: str = "drop"  # rows that are not kept: drop, pseudo (confident argmax), soft; with post, soft is for all rows
     rest_from: float = 0.5  # share of the epochs before which they are dropped
@@ -317,12 +319,14 @@ def weigh(cfg: Config, q: Tensor, y: Tensor, done: float) -> tuple[Tensor, Tenso
     """Weighted targets (N, C) whose rows sum to the row's weight, the weights, and the belief in each label."""
     classes = q.shape[1]
     given = F.one_hot(y, classes).float() * (1 - cfg.smooth) + cfg.smooth / classes
-    if cfg.select == "none" or done < cfg.warm:
+    if cfg.select == "none" or (done < cfg.warm and not cfg.ease):
         if cfg.distil and done >= cfg.warm:
             given = (1 - cfg.distil) * given + cfg.distil * sharpen(q)
         return given, torch.ones(len(y), device=q.device), torch.ones(len(y), device=q.device)
     if cfg.select == "post":
         p = posterior(q, y, cfg.power, cfg.lean)
+        part = min(1.0, done / cfg.warm) ** cfg.ease
+        p = part * p + (1 - part) * given
         best, guess = p.max(1)
         if cfg.rest == "soft":
             return best[:, None] * p, best, p.gather(1, y[:, None]).squeeze(1)
@@ -583,6 +587,9 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     result["ready_s"], passes, begun = round(time.time() - start, 1), 0.0, time.time()
     for e in range(cfg.epochs):
         target, weight, keep = weigh(cfg, memory.q, d["y"], e / cfg.epochs)
+        held = torch.rand(n, generator=torch.Generator().manual_seed(cfg.seed)).to(dev) < cfg.hold
+        if cfg.hold and e < cfg.warm * cfg.epochs:
+            target, weight = target * ~held[:, None], weight * ~held
         order = plan_rows(cfg, weight, n, dev)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
@@ -601,6 +608,10 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             z = trainer.go([v[at] for v in views], [t[at] for t in targets], None if past is None else past[at], lr)
             seen[at] = z
         passes += len(views) * len(order) / n
+        if cfg.hold:
+            aside = held[order]
+            loss = F.cross_entropy(seen[aside], d["y"][order[aside]]).item()
+            result.setdefault("held", []).append(round(loss, 4))
         if e < 2:
             torch._foreach_copy_(trainer.mean, [v.detach() for v in trainer.params])
         if not cfg.look:

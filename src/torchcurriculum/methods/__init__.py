@@ -7,6 +7,7 @@ from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
+from .cutmix import CutMix
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
@@ -51,6 +52,7 @@ __all__ = [
     "AdaptiveCL",
     "BabyStep",
     "Both",
+    "CutMix",
     "EfficientTrain",
     "InfoBatch",
     "LambdaStep",

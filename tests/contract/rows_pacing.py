@@ -64,6 +64,7 @@ ROWS = [
     Row("spcl", given_scores, zero=WHOLE, sums="any"),
     Row("spld", zero=WHOLE),
     Row("spld", balanced, zero=WHOLE, measure="running"),
+    Row("lambda-step", {"batch_size": 7, "grow": 20}, zero={"start": 1.0}),
     Row("dihcl", zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "change"}, zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "flip", "warmup": 1}, zero={"bottom": 1.0}),

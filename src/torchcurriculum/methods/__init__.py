@@ -1,6 +1,7 @@
 """One file per method; each knows nothing of the shell that runs it."""
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
+from ._base.side_net import scorer_like
 from .adaptive_cl import AdaptiveCL
 from .baby_step import BabyStep
 from .both import Both
@@ -69,4 +70,5 @@ __all__ = [
     "entry",
     "names",
     "register",
+    "scorer_like",
 ]

@@ -13,6 +13,7 @@ from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
 from .efficient_train import EfficientTrain
+from .efficient_train_plus import EfficientTrainPlus
 from .infobatch import InfoBatch
 from .lambda_step import LambdaStep
 from .lgl import LGL
@@ -55,6 +56,7 @@ __all__ = [
     "Both",
     "CutMix",
     "EfficientTrain",
+    "EfficientTrainPlus",
     "InfoBatch",
     "LambdaStep",
     "MWNet",

@@ -205,8 +205,8 @@ def test_facility_location_is_the_greedy_algorithm_of_the_paper() -> None:
 
 
 def test_groups_are_taken_whole_and_the_last_by_its_hardest_rows() -> None:
-    # Worth 6, 5, 3; groups 0 and 1 are alike. Mean loss 2, demand 2 * rows = 4, 4, 6. lambda = 1: first group 0 (6 + 4 +
-    # 4), then group 2 (3 + 6) before group 1 (5 + 0): rows 0, 1 and, of rows 4-6, the two hardest.
+    # Worth 6, 5, 3; groups 0 and 1 are alike. Mean loss 2, demand 2 * rows = 4, 4, 6. lambda = 1: first group 0 (6 + 4
+    # + 4), then group 2 (3 + 6) before group 1 (5 + 0): rows 0, 1 and, of rows 4-6, the two hardest.
     losses = torch.tensor([4.0, 2.0, 3.0, 2.0, 0.5, 1.5, 1.0])
     groups = torch.tensor([0, 0, 1, 1, 2, 2, 2])
     omega = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])

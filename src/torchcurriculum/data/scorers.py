@@ -1,4 +1,4 @@
-"""Difficulties that need no model, as ``scores=`` of the paced methods: length, rarity, a column, a function of a row."""
+"""Difficulties without a model, as ``scores=`` of the paced methods: length, rarity, a column, a function of a row."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def kernel_of_groups(features: Tensor, groups: Tensor, count: int) -> Tensor:
     r"""(C, C) :math:`\exp(-\|c_i - c_j\|^2 / s)` of the mean features of groups, s the mean of the squared distances.
 
     Example:
-        >>> kernel_of_groups(torch.tensor([[0.0], [0.0], [2.0]]), torch.tensor([0, 0, 1]), 2)   # s = (0 + 4 + 4 + 0) / 4
+        >>> kernel_of_groups(torch.tensor([[0.0], [0.0], [2.0]]), torch.tensor([0, 0, 1]), 2)   # s = (4 + 4) / 4
         tensor([[1.0000, 0.1353],
                 [0.1353, 1.0000]], dtype=torch.float64)
     """

@@ -1,4 +1,4 @@
-"""Mixing coefficients: mixup (Zhang et al., 2018), CutMix (Yun et al., 2019), three readings of M-APW (Appendix A.4)."""
+"""Mixing: mixup (Zhang et al., 2018), CutMix (Yun et al., 2019) and the three readings of M-APW (Appendix A.4)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class BabyStep(Ranked):
             model say nothing).
         order: ``"easy"``, ``"hard"`` or ``"random"``.
         groups: (N,) int64 groups that keep their shares in every bucket; None does not balance.
-        batch_size: Rows of the global batch; then ``interval`` counts optimizer steps in place of epochs (see ``Paced``).
+        batch_size: Rows of the global batch; then ``interval`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> method = BabyStep(4, buckets=2, interval=1, scores=[0.3, 0.1, 0.4, 0.2])

@@ -18,8 +18,8 @@ __all__ = ["CutMix"]
 class CutMix(Method):
     r"""CutMix: a box of image j replaces that part of image i; the loss is :math:`\lambda L_i + (1-\lambda) L_j`.
 
-    :math:`\lambda \sim \mathrm{Beta}(a, a)` gives the size of the box, its centre is uniform. Lambda is then the share of
-    the pixels that really stayed, since a box may reach over the edge.
+    :math:`\lambda \sim \mathrm{Beta}(a, a)` gives the size of the box, its centre is uniform. Lambda is then the share
+    of the pixels that really stayed, since a box may reach over the edge.
 
     Args:
         alpha: The shape a > 0; the authors' 1 is uniform.

@@ -27,7 +27,8 @@ class DDS(Method):
 
     What differs from the paper: its scorer for images is a network like the model, on the input. Ours is a perceptron
     with 32 hidden units on the model's own detached outputs, because that works on any input and costs no pass; its
-    scores start equal. ``net=scorer_like(model)`` is the paper's. Its rewards come from a finite difference, ours are exact.
+    scores start equal. ``net=scorer_like(model)`` is the paper's. Its rewards come from a finite difference, ours are
+    exact.
 
     Args:
         n: Rows of the training set.

@@ -20,9 +20,9 @@ PAPER_BUDGET = ((0.2, 96 / 224), (0.6, 160 / 224))
 class EfficientTrainPlus(EfficientTrain):
     r"""EfficientTrain++: low-frequency crops of 3/7 of the side for 20 % of the computation, 5/7 until 60 %, then all.
 
-    An epoch of small images costs less, so of the epochs of a run 48 % see 3/7 of the side, 34 % 5/7 and 18 % everything:
-    454 such epochs cost as much as 200 of whole images. The magnitude of the augmentation rises in ten steps of equal
-    computation from 0 to 0.9 of ``magnitude``, as in the authors' scripts.
+    An epoch of small images costs less, so of the epochs of a run 48 % see 3/7 of the side, 34 % 5/7 and 18 % all of
+    it: 454 such epochs cost as much as 200 of whole images. The magnitude of the augmentation rises in ten steps of
+    equal computation from 0 to 0.9 of ``magnitude``, as in the authors' scripts.
 
     What is not here, because it belongs to the loop and not to a method: the authors keep the learning rate's schedule
     in step with the computation (ours sees only epochs), they give small images larger parts of the same batch and so

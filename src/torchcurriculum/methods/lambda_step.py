@@ -36,7 +36,7 @@ class LambdaStep(Ranked):
         order: ``"easy"``; ``"hard"`` is the anti-curriculum and ``"random"`` the control arm.
         groups: (N,) int64 groups that keep their shares in every subset, as the paper keeps classes balanced; None
             does not balance.
-        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps in place of epochs (see ``Paced``).
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> method = LambdaStep(4, grow=2, start=0.5, scores=[0.3, 0.1, 0.4, 0.2])

@@ -41,7 +41,7 @@ class SPCL(Ranked):
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
         warmup: Epochs of plain training first.
-        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps in place of epochs (see ``Paced``).
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.

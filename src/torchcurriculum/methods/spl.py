@@ -33,7 +33,7 @@ class SPL(Paced):
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
         warmup: Epochs of plain training first; the paper, too, begins with a few iterations on everything.
-        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps in place of epochs (see ``Paced``).
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.

@@ -37,7 +37,7 @@ class TTCL(Ranked):
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
         groups: (N,) int64 groups that keep their shares in every subset; None does not balance.
-        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps in place of epochs (see ``Paced``).
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> TTCL.for_run(1000, 100).warmup, TTCL.for_run(1000, 100, teacher=nn.Linear(2, 2)).warmup

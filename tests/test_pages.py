@@ -26,6 +26,7 @@ PAGES = {
     "knobs.md": ("weights",),
     "add-a-method.md": ("Trust", "curriculum"),
     "thresholds.md": ("pd",),
+    "difficulty.md": ("method", "curriculum"),
     "reliability.md": ("checkpoint",),
     "losses.md": ("criterion", "curriculum", "method"),
     "integrations/sklearn.md": ("search", "suspects", "model"),

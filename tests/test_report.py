@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from torchcurriculum import APW, theory
 from torchcurriculum.audit import audit
 from torchcurriculum.audit.samples import HARDEST, SUSPICIOUS, telling_rows
 from torchcurriculum.record import Previews, Record
@@ -76,7 +78,7 @@ class Page(HTMLParser):
 def make(seed: int, n: int = 24, epochs: int = 9, apw: bool = True) -> Record:
     """A record as the shell writes it: E-weighting over losses that fall, slower for wrong labels."""
     draw = np.random.default_rng(seed)
-    record = Record(n, {"seed": seed})
+    record = Record(n, {"seed": seed, "q": epochs, **theory.PAPER})
     clean = draw.integers(0, 10, n)
     wrong = np.arange(n) % 3 == 0
     record.set_array("clean", clean)
@@ -442,10 +444,46 @@ def test_the_theory_holds_and_is_counted(tmp_path: Path) -> None:
     page = Page(write_report({"apw-e": [make(0, n=200)]}, tmp_path / "one.html", title="One"))
     cells = page.words["td"]
     assert cells.count("9 of 9") >= 2  # Theorems 1 and 2; the equality needs z, which this record does not tell
-    assert "Theorem 3" in page.text("th")
+    assert {"Theorem 3", "Lemma 1", "Lemma 2"} <= set(page.words["th"])
+
+
+def test_theorem_4_needs_a_convergence_phase_and_the_lemmas_a_positive_one(tmp_path: Path) -> None:
+    record = make(0, n=200)
+    assert theory.convergence_phases(record)
+    assert not theory.positive_phases(record)
+    page = Page(write_report({"apw-e": [record]}, tmp_path / "one.html", title="One"))
+    assert "only one part of it can be measured" in page.text("figcaption")
+    assert "in its convergence phase, epochs 6 to 9, is" in page.text("figcaption")
+    assert page.words["td"].count("no phase that starts with A > 0") == 2  # Lemmas 1 and 2
+    hard = driven(np.full((2, 4), 2.0, np.float32))
+    page = Page(write_report({"apw-e": [hard]}, tmp_path / "none.html", title="None"))
+    assert "Theorem 4 needs a convergence phase" in page.text("figcaption")
+
+
+def test_lemma_1_is_counted_over_its_samples(tmp_path: Path) -> None:
+    # Sample 0 is hard in epoch 2 alone, the others in epoch 3 alone, where rho > 1/2. The last phase is epochs 4 and 5,
+    # with m_3 = .77 for sample 0, which grows, and more than 1 for the others, which fall.
+    losses = np.full((5, 4), 0.1, np.float32)
+    losses[1, 0] = losses[2, 1:] = 2.0
+    page = Page(write_report({"apw-e": [driven(losses)]}, tmp_path / "one.html", title="One"))
+    assert "1 of 1 samples" in page.words["td"]
+
+
+def driven(losses: np.ndarray) -> Record:
+    """The record of APW over (K, N) losses, written by a loop that calls ``advance``."""
+    method, record = APW(losses.shape[1], q=10, threshold=1.0), Record(losses.shape[1])
+    for row in losses:
+        method.advance(torch.from_numpy(row))
+        told = {name: float(v) if isinstance(v, torch.Tensor) else v for name, v in method.report().items()}
+        record.append(told, losses=row, easy=row <= 1)
+    return record
 
 
 def test_what_the_theory_is_not_about_is_said(tmp_path: Path) -> None:
+    record = make(0)
+    record.meta["measure"] = "running"
+    page = Page(write_report({"apw-e": [record]}, tmp_path / "running.html", title="One"))
+    assert "the theorems do not apply to this run: epoch 1 has measure = 'running'" in page.text("p")
     record = make(0)
     record.epochs[3]["rho"] = 0.123
     page = Page(write_report({"apw-e": [record]}, tmp_path / "one.html", title="One"))

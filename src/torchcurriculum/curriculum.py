@@ -260,6 +260,7 @@ class Curriculum(Hosting):
         losses = self._steps.last if self._measured is None else self._measured
         rows = self.n if self.rows is None else len(self.rows)
         row = summary.row(self.number, self.steps_done, rows, self.method, losses)
+        row["measure"] = "running" if self._measured is None else self.measure  # where the row's losses come from
         row["seconds"] = time.perf_counter() - self._started
         histories = summary.histories(losses, row.get("threshold", math.log(2))) if self.samples else {}
         self.record.append(row, **histories)

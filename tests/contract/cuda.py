@@ -16,9 +16,9 @@ from .row import Row
 from .table import TABLE
 
 # These draw on the device, which gives other random numbers than the host from the same seed.
-DRAWS = {"s-apw-a", "s-apw-e", "s-apw-i", "s-apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei", "mixup"}
+DRAWS = {"s-apw-a", "s-apw-e", "s-apw-i", "s-apw-ei", "m-apw-e", "m-apw-i", "m-apw-ei", "mixup", "cutmix"}
 DRAWS |= {"m-apw-beta-e", "m-apw-beta-i", "m-apw-beta-ei"}
-DRAWS |= {"baby-step", "lambda-step", "random", "dihcl", "efficient-train", "cbm", "infobatch"}
+DRAWS |= {"baby-step", "lambda-step", "random", "dihcl", "efficient-train", "efficient-train-plus", "cbm", "infobatch"}
 DRAWS |= {"then-three", "sampled-both", "sampled-rapw", "mixed-superloss", "mixed-rapw", "mixed-both", "then-mixed"}
 
 

@@ -64,9 +64,12 @@ ROWS = [
     Row("spcl", given_scores, zero=WHOLE, sums="any"),
     Row("spld", zero=WHOLE),
     Row("spld", balanced, zero=WHOLE, measure="running"),
+    Row("lambda-step", {"batch_size": 7, "grow": 20}, zero={"start": 1.0}),
     Row("dihcl", zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "change"}, zero={"bottom": 1.0}),
     Row("dihcl", {"hardness": "flip", "warmup": 1}, zero={"bottom": 1.0}),
+    Row("dihcl", {"policy": "beta", "hardness": "flip", "warmup": 3, "bottom": 0.5}, zero={"bottom": 1.0}),
+    Row("dihcl", {"policy": "ucb"}, zero={"bottom": 1.0}),
     Row("dihcl", {"policy": "exp"}, zero={"bottom": 1.0}, ranks_reason=UNLIKELY),
     Row("dihcl", {"policy": "greedy"}, zero={"bottom": 1.0}, trains_reason="in the end only the fifth that is hardest"),
 ]

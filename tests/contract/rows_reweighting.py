@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from torchcurriculum import Step
+
 from .row import Row
 
 SCREENED = "the screener's weights start at one half, and no setting makes them one"
@@ -37,6 +39,10 @@ class _Linear(torch.nn.Module):
         return x.double() @ self.weight
 
 
+def one_hot(step: Step) -> torch.Tensor:
+    return torch.nn.functional.one_hot(step.batch.y.long(), 3)
+
+
 ESTIMATED = "the share of wrong labels is estimated, and only a share of zero would give equal weights"
 
 GENTLE = {"decay": 0.0, "lam": math.inf}
@@ -63,6 +69,7 @@ ROWS = [
     Row("mw-net", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
     Row("mw-net", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
     Row("mw-net", with_meta(normalise=False), zero={"lr": 0.0, "normalise": False}, zero_reason=HALVED, sums="any"),
+    Row("mw-net", with_meta(features=one_hot, virtual_lr=lambda: 0.1, lr=0.01), zero={"lr": 0.0}),
     Row("dds", zero={"lr": 0.0}, zero_reason=HELD_OUT, rank_batch=31),
     Row("dds", with_meta(meta_batch=4, virtual_lr=0.1, lr=0.01), zero={"lr": 0.0}),
     Row("dds", with_meta(virtual_lr=0), zero={"lr": 0.0}),

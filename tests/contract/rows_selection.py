@@ -39,6 +39,7 @@ def _taught(data: Any) -> dict[str, Any]:
 ROWS = [
     Row("mcl", {"clusters": 3}, zero={"start": 1.0}),
     Row("mcl", lambda data: {"groups": data.y, "warmup": 0, "interval": 2}, zero={"start": 1.0}),
+    Row("mcl", {"clusters": 3, "diversity": "facility"}, zero={"start": 1.0}),
     Row("mcl", {"start": 0.5}, zero={"start": 1.0}, measure="running"),
     Row("rl-teacher", {"policy": "online", "tasks": 4}, zero={"picks": 4}),
     Row("rl-teacher", {"policy": "naive", "tasks": 4, "window": 2}, zero={"picks": 4}),

@@ -14,6 +14,7 @@ ROWS = [
     # The network of the contract has a flat head, which takes one size only.
     Row("efficient-train", {"keep_size": True}, zero=PLAIN, ranks_reason=DRAWS),
     Row("efficient-train", {"keep_size": True, "stages": STAGES, "magnitude": 0.0}, zero=PLAIN),
+    Row("efficient-train-plus", {"keep_size": True}, zero=PLAIN, ranks_reason=DRAWS),
     Row("cbm", {"cycle": 3}, zero={"ratio": 0.0}, ranks_reason=DRAWS),
     Row("cbm", {"schedule": "linear", "grid": 3}, zero={"ratio": 0.0}, ranks_reason=DRAWS),
     Row("cbm", {"schedule": "exp", "ratio": 0.5}, zero={"ratio": 0.0}, ranks_reason=DRAWS),

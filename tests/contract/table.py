@@ -37,6 +37,9 @@ TABLE = [
     Row("m-apw-i", {"q": 3}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
     Row("m-apw-ei", {"q": 3}, zero=STILL, zero_reason=MIXING, ranks_reason=PAIRS),
     Row("mixup", zero={"alpha": 1e-6}, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("mixup", {"per": "batch"}, zero={"alpha": 1e-6}, zero_reason=MIXING, ranks_reason=PAIRS),
+    Row("cutmix", zero={"probability": 0.0}, ranks_reason=PAIRS),
+    Row("cutmix", {"per": "pair", "probability": 0.5}, zero={"probability": 0.0}, ranks_reason=PAIRS),
 ]
 
 for _path in sorted(Path(__file__).parent.glob("rows_*.py")):

@@ -301,3 +301,10 @@ def test_a_given_hierarchy_is_followed() -> None:
     for bad in ([0, 1], [[0.5, 1.0]], [[-1, 0]], []):
         with pytest.raises(ValueError, match="hierarchy must be whole numbers of shape"):
             C2F(0, 1, hierarchy=bad)
+
+
+@pytest.mark.parametrize("other", ["teacher", "valid", "hierarchy"])
+def test_a_held_out_share_that_would_be_ignored_is_refused(other: str) -> None:
+    given = {"teacher": nn.Linear(2, 3), "valid": (torch.zeros(2, 2), torch.zeros(2)), "hierarchy": [[0, 0, 1]]}
+    with pytest.raises(ValueError, match=rf"held_out=0\.2 would be ignored: .* with {other}="):
+        C2F(1, 1, held_out=0.2, **{other: given[other]})  # type: ignore[arg-type]

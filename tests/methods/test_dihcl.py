@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from torchcurriculum import Arrays, Batch, Curriculum, Step, methods
-from torchcurriculum.functional.dihcl import hardness_probabilities
+from torchcurriculum.functional.dihcl import beta_probabilities, hardness_probabilities, ucb_probabilities
 from torchcurriculum.methods import DIHCL
 
 from .pacing import unmeasured
@@ -189,3 +190,48 @@ def test_bad_kinds_are_refused() -> None:
         DIHCL(4, decay=0.85, warmup=10, hardness="entropy")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="warmup must .*got -1"):
         DIHCL(4, decay=0.85, warmup=-1)
+
+
+def test_golden_ucb() -> None:
+    # The lines of the authors' dihcl.py for UCB with the loss, in numpy: acc = raw / selects, 300 epochs, tmpt 20:
+    # acc += 1.0e-3 * mean(acc) * sqrt(2 log 300) * sqrt(1 / selects); exp(20 acc / mean(acc)), normalised.
+    raw, selects = np.array([2.0, 9.0, 4.0, 10.0]), np.array([1.0, 4.0, 2.0, 9.0])
+    acc = raw / selects
+    acc += 1.0e-3 * np.mean(acc) * np.sqrt(2.0 * np.log(300.0)) * np.sqrt(1.0 / selects)
+    chances = np.exp(20.0 * acc / np.mean(acc))
+    ours = ucb_probabilities(torch.tensor(raw / selects), torch.tensor(selects), 300)
+    np.testing.assert_allclose(ours.numpy(), chances / chances.sum(), rtol=1e-12)
+
+
+def test_ucb_counts_visits() -> None:
+    method = DIHCL(3, policy="ucb", horizon=50, gamma=1.0)
+    for row, loss in ((0, 1.0), (1, 1.0), (1, 1.0), (1, 1.0), (1, 1.0)):
+        method.observe(torch.tensor([loss]), torch.tensor([row]))
+    assert method.visits.tolist() == [1, 4, 0]
+    weights = method.weights
+    assert weights[0] > weights[1]  # the same r, fewer visits
+    assert DIHCL.for_run(3, 40, policy="ucb").horizon == 40
+
+
+def test_beta_draws_around_the_flips() -> None:
+    # The mean of Beta(r, 1 - r) is r, and its variance r (1 - r) / 2: for r = 0.2, 0.08.
+    hardness = torch.full((20000,), 0.2)
+    drawn = beta_probabilities(hardness, torch.Generator().manual_seed(0)) * 20000 * 0.2
+    assert drawn.mean().item() == pytest.approx(0.2)
+    assert drawn.var().item() == pytest.approx(0.08, abs=0.003)
+    sides = torch.tensor([0.0, 1.0, torch.inf])
+    assert beta_probabilities(sides, torch.Generator().manual_seed(0)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": "ucb"}, "policy='ucb' needs horizon"),
+        ({"policy": "rand", "horizon": 9}, "policy='rand' would ignore horizon=9"),
+        ({"policy": "beta"}, "hardness='flip' without learning_rate, got hardness='loss'"),
+        ({"policy": "beta", "hardness": "flip", "learning_rate": lambda epoch: 0.1}, "without learning_rate, got"),
+    ],
+)
+def test_a_policy_says_what_it_needs_and_what_it_would_ignore(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        DIHCL(4, **options)  # type: ignore[arg-type]

@@ -12,8 +12,16 @@ from torch import nn
 
 from torchcurriculum import Arrays, Batch, Curriculum, methods
 from torchcurriculum.core import Epoch
-from torchcurriculum.functional.frequency import augment, bandwidth, growing_magnitude, low_frequency_crop, low_pass
-from torchcurriculum.methods import EfficientTrain
+from torchcurriculum.functional.frequency import (
+    RandAugment,
+    augment,
+    bandwidth,
+    growing_magnitude,
+    low_frequency_crop,
+    low_pass,
+    stages_of_computation,
+)
+from torchcurriculum.methods import EfficientTrain, EfficientTrainPlus
 from torchcurriculum.methods.efficient_train import PAPER_STAGES
 
 
@@ -183,3 +191,53 @@ def test_bad_knobs_and_bad_data_are_refused() -> None:
     for x in (torch.zeros(2, 5), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)):
         with pytest.raises(TypeError, match=r"images of shape \(B, C, H, W\)"):
             EfficientTrain(epochs=5).view(nn.Identity(), batch(x))
+
+
+def test_the_stages_of_the_authors_scripts() -> None:
+    # _ET_pp_main_swinT.py with --epoch 200: sizes 96, 96, 160 (four times), 224 (four times); stage i ends at epoch
+    # int(rp / 10 * (i + 1)) of a schedule of rp = int(200 * (224 / size)^2) epochs, so it trains for these numbers:
+    rp = {size: int(200 * (224 * 224) / (size * size)) for size in (96, 160, 224)}
+    sizes = [96] * 2 + [160] * 4 + [224] * 4
+    trained = [int(rp[size] / 10 * (i + 1)) - int(rp[size] / 10 * i) for i, size in enumerate(sizes)]
+    assert trained == [108, 109, 39, 39, 40, 39, 20, 20, 20, 20]
+    method = EfficientTrainPlus.for_run(10, sum(trained))
+    shown = [round(224 * method._share(k)) for k in range(1, 455)]
+    assert [shown.count(size) for size in (96, 160, 224)] == [217, 157, 80]
+    # --aa rand-m{i}: the magnitude of stage i is i of 10.
+    expected = [i / 10 for i, epochs in enumerate(trained) for _ in range(epochs)]
+    found = [method._magnitude(k) for k in range(1, 455)]
+    assert sum(abs(a - b) > 1e-9 for a, b in zip(found, expected, strict=True)) <= 9  # a stage ends within an epoch
+    assert (found[0], found[-1]) == (0.0, 0.9)
+
+
+def test_the_computation_of_the_sizes() -> None:
+    # By hand: 3/7 of the side for a fifth, 5/7 for two, all for two: 0.2 * 49/9, 0.4 * 49/25, 0.4 epochs.
+    (first, _), (second, _) = stages_of_computation(((0.2, 3 / 7), (0.6, 5 / 7)))
+    total = 0.2 * 49 / 9 + 0.4 * 49 / 25 + 0.4
+    assert first == pytest.approx(0.2 * 49 / 9 / total)
+    assert second == pytest.approx((0.2 * 49 / 9 + 0.4 * 49 / 25) / total)
+
+
+def test_randaugment_says_what_it_needs() -> None:
+    with pytest.raises(ValueError, match=r"std must be positive, got 0\.0"):
+        RandAugment(std=0.0)
+    with pytest.raises((ImportError, ValueError), match=r"needs torchvision|must lie in \[0, 1\] after mean= and std="):
+        RandAugment()(torch.full((1, 3, 4, 4), 7.0), 0.5, torch.Generator())
+
+
+def test_randaugment_is_torchvisions() -> None:
+    transforms = pytest.importorskip("torchvision.transforms")
+    mean, std = torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1), torch.tensor([0.2, 0.25, 0.3]).view(3, 1, 1)
+    pixels = torch.randint(0, 256, (4, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x = (pixels.float() / 255 - mean) / std
+    made, before = RandAugment([0.5, 0.4, 0.3], [0.2, 0.25, 0.3]), torch.get_rng_state()
+    found = made(x, 0.9, torch.Generator().manual_seed(7))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found, made(x, 0.9, torch.Generator().manual_seed(7)))
+    seed = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(7)))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        own = transforms.RandAugment(2, 27, 31)
+        expected = torch.stack([own(image) for image in pixels])
+    torch.testing.assert_close(found, (expected.float() / 255 - mean) / std)
+    assert not torch.equal(expected, pixels)

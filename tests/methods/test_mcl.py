@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, Epoch, methods
-from torchcurriculum.functional.mcl import cluster, hard_and_diverse, marginal_gains, project, subset_schedule
+from torchcurriculum.functional.mcl import (
+    cluster,
+    facility_location,
+    hard_and_diverse,
+    hard_and_representative,
+    marginal_gains,
+    project,
+    subset_schedule,
+)
 from torchcurriculum.methods import MCL
 
 from ..contract.problem import Run
@@ -174,3 +183,37 @@ def test_outputs_that_are_no_tensors_are_refused() -> None:
 def test_bad_knobs(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MCL(**{"n": 10, "warmup": 1, "interval": 1, "factor": 1.2, **options})  # type: ignore[arg-type]
+
+
+def test_facility_location_is_the_greedy_algorithm_of_the_paper() -> None:
+    # Each step takes the largest sum_{i in A} g_i + lambda sum_j d_j max_{i in A} omega_ij, worked out anew by loops.
+    draw = np.random.default_rng(3)
+    for _ in range(20):
+        count, strength = int(draw.integers(2, 9)), draw.uniform(0, 3)
+        omega, gains, demand = draw.uniform(size=(count, count)), draw.uniform(size=count), draw.uniform(size=count)
+        omega = (omega + omega.T) / 2
+        taken: list[int] = []
+        while len(taken) < count:
+            values = {}
+            for i in set(range(count)) - set(taken):
+                chosen = [*taken, i]
+                cover = sum(demand[j] * max(omega[k, j] for k in chosen) for j in range(count))
+                values[i] = sum(gains[k] for k in chosen) + strength * cover
+            taken.append(max(values, key=lambda i: values[i]))
+        found = facility_location(*(torch.tensor(v) for v in (gains, omega, demand)), strength)
+        assert found.tolist() == taken
+
+
+def test_groups_are_taken_whole_and_the_last_by_its_hardest_rows() -> None:
+    # Worth 6, 5, 3; groups 0 and 1 are alike. Mean loss 2, demand 2 * rows = 4, 4, 6. lambda = 1: first group 0 (6 + 4
+    # + 4), then group 2 (3 + 6) before group 1 (5 + 0): rows 0, 1 and, of rows 4-6, the two hardest.
+    losses = torch.tensor([4.0, 2.0, 3.0, 2.0, 0.5, 1.5, 1.0])
+    groups = torch.tensor([0, 0, 1, 1, 2, 2, 2])
+    omega = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert hard_and_representative(losses, groups, omega, 4, 1.0).tolist() == [0, 1, 5, 6]
+    assert hard_and_representative(losses, groups, omega, 4, 0.0).tolist() == [0, 1, 2, 3]
+
+
+def test_facility_location_takes_no_groups() -> None:
+    with pytest.raises(ValueError, match="compares outputs, and groups= have none"):
+        MCL(4, 1, 1, 1.2, groups=[0, 0, 1, 1], diversity="facility")

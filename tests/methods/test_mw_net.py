@@ -152,3 +152,43 @@ def test_a_step_without_a_graph_gives_the_same_weights() -> None:
 def test_bad_knobs(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MWNet(10, **options)
+
+
+def test_the_virtual_rate_follows_the_optimizer() -> None:
+    # The same steps as with the number that the optimizer has at each of them.
+    net, step, meta = problem()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    follows = shaken(MWNet(12, meta=meta, virtual_lr=lambda: optimizer.param_groups[0]["lr"]))
+    for rate in (0.5, 0.05):
+        optimizer.param_groups[0]["lr"] = rate
+        fixed = copy.deepcopy(follows)
+        fixed.virtual_lr = rate
+        torch.testing.assert_close(follows.weigh(step), fixed.weigh(step), rtol=0, atol=0)
+    optimizer.param_groups[0]["lr"] = 0.0
+    with pytest.raises(ValueError, match=r"virtual_lr must be a number in \(0, inf\), got 0"):
+        follows.weigh(step)
+
+
+def test_features_beside_the_loss_have_the_meta_gradient_of_the_explicit_virtual_step() -> None:
+    net, step, meta = problem()
+    classes = torch.nn.functional.one_hot(step.batch.y, 3)
+    method = MWNet(12, meta=meta, virtual_lr=0.5, weight_decay=0.0, features=lambda step: classes)
+    method.weight_of(step.losses.detach(), classes.double())  # V learns its width
+    naive = copy.deepcopy(shaken(method))
+
+    def sizes(losses: torch.Tensor) -> torch.Tensor:
+        values = naive.weight_of(losses, classes.double())
+        return 0.5 * values / values.sum()
+
+    expected = torch.autograd.grad(meta_loss_after(net, step, meta, sizes), list(naive.net.parameters()))
+    assert expected[0].shape == (100, 4)
+    method.weigh(step)
+    torch.testing.assert_close(10 * method.net.first, torch.cat([g.flatten() for g in expected]), rtol=1e-9, atol=1e-15)
+    assert method.report() == {}
+
+
+@pytest.mark.parametrize("made", [torch.zeros(12), torch.zeros(3, 2), [0.0]], ids=["flat", "rows", "list"])
+def test_features_of_another_shape_are_refused(made: Any) -> None:
+    _, step, meta = problem()
+    with pytest.raises(ValueError, match=r"features must be a tensor of shape \(12, F\) for this batch, got"):
+        MWNet(12, meta=meta, features=lambda step: made).weigh(step)

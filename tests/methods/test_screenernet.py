@@ -15,7 +15,7 @@ from torchcurriculum import Batch, Step
 from torchcurriculum.core import Task
 from torchcurriculum.functional.optim import adam_step
 from torchcurriculum.functional.screener import screener_objective
-from torchcurriculum.methods import ScreenerNet
+from torchcurriculum.methods import ScreenerNet, scorer_like
 from torchcurriculum.methods._base.side_net import Perceptron, SideNet
 
 TASK = Task(lambda net, x: net(x), lambda out, y: out)
@@ -150,3 +150,23 @@ def test_a_perceptron_draws_from_no_global_generator() -> None:
 def test_bad_knobs(options: dict[str, float], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ScreenerNet(**options)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_the_model_is_the_scorer() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    net = scorer_like(model)
+    assert net[-1].out_features == 1
+    assert torch.equal(net[0].weight, model[0].weight)
+    assert net[0].weight is not model[0].weight
+    x, y = torch.randn(6, 1, 4, 4, dtype=torch.float64), torch.arange(6) % 3
+    task = Task(lambda net, x: net(x), lambda z, y: nn.functional.cross_entropy(z, y, reduction="none"))
+    batch = Batch(x, y, torch.arange(6), task=task)
+    logits, losses = task.losses(model, batch)
+    method = ScreenerNet(net=net, lr=0.01)
+    torch.testing.assert_close(method.weigh(Step(model, batch, logits, losses)), torch.full_like(losses, 0.5 / 6))
+    before = net[0].weight.clone()
+    method.weigh(Step(model, batch, logits, losses))
+    assert not torch.equal(net[0].weight, before)  # the copy learns
+    assert scorer_like(nn.Linear(3, 2))(torch.ones(1, 3)).tolist() == [[0.0]]
+    with pytest.raises(ValueError, match=r"Conv2d has no nn\.Linear to replace"):
+        scorer_like(nn.Conv2d(1, 1, 1))

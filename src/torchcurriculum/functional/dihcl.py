@@ -7,9 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["exp_probabilities", "hardness_probabilities", "update_hardness"]
+from .mixup import beta_sample
+
+__all__ = ["beta_probabilities", "exp_probabilities", "hardness_probabilities", "ucb_probabilities", "update_hardness"]
 
 FLOOR = 1e-6
+EXPLORATION = 1e-3  # of UCB, in the authors' code
 
 
 def update_hardness(hardness: Tensor, instant: Tensor, gamma: float) -> Tensor:
@@ -78,3 +81,53 @@ def exp_probabilities(hardness: Tensor) -> Tensor:
     top = torch.where(known, hardness, -math.inf).max()
     scores = torch.where(known, hardness - top, 0.0).nan_to_num(0.0) * math.sqrt(2 * math.log(max(n, 1)) / max(n, 1))
     return scores.clamp_min(-600.0).softmax(0)
+
+
+def beta_probabilities(hardness: Tensor, generator: torch.Generator) -> Tensor:
+    r"""p_{t,i} proportional to a draw of Beta(r(i), 1 - r(i)) (DIHCL-Beta with c = 1), float64, summing to one.
+
+    The mean of a draw is r(i). Rows of unknown hardness draw from Beta(1/2, 1/2). Shapes of at least 1e-6 keep a row
+    that never flipped within reach.
+
+    Args:
+        hardness: (N,) r in [0, 1], a running average of flips; +inf where unknown.
+        generator: Source of the draws, on the device of ``hardness``.
+
+    Returns:
+        (N,) probabilities.
+
+    Example:
+        >>> beta_probabilities(torch.tensor([0.0, 1.0]), torch.Generator().manual_seed(0)).round(decimals=4)
+        tensor([0., 1.], dtype=torch.float64)
+    """
+    known = torch.where(hardness.isfinite(), hardness.double(), 0.5).clamp(FLOOR, 1 - FLOOR)
+    return hardness_probabilities(beta_sample(known, 1 - known, generator))
+
+
+def ucb_probabilities(hardness: Tensor, visits: Tensor, horizon: int, sharpness: float = 20.0) -> Tensor:
+    r"""The UCB of the authors' code: :math:`p_i \propto \exp(s\, u_i / \bar u)`, float64, summing to one.
+
+    :math:`u_i = r(i) + 10^{-3}\, \bar r \sqrt{2 \log T} / \sqrt{v_i}`, bars are means over the rows.
+
+    Args:
+        hardness: (N,) r, +inf where unknown: such a row counts as the hardest known.
+        visits: (N,) how often each row was trained on; none counts as once.
+        horizon: T, the epochs of the run.
+        sharpness: s, an inverse temperature; the authors' 20 at first, 0.8 times that in each episode, at least 1.
+
+    Returns:
+        (N,) probabilities.
+
+    Example:
+        >>> ucb_probabilities(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 4.0]), horizon=100, sharpness=1.0)
+        tensor([0.2697, 0.7303], dtype=torch.float64)
+    """
+    hardness = hardness.double()
+    known = hardness.isfinite()
+    top = torch.where(known, hardness, -math.inf).max()
+    filled = torch.where(known, hardness, top if known.any() else torch.ones_like(top))
+    bound = EXPLORATION * filled.mean() * math.sqrt(2 * math.log(horizon)) / visits.double().clamp_min(1).sqrt()
+    raised = filled + bound
+    mean = raised.mean()
+    scores = sharpness * raised / torch.where(mean == 0, 1.0, mean)
+    return (scores - scores.max()).clamp_min(-600.0).softmax(0)

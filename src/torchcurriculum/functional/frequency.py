@@ -11,7 +11,15 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
-__all__ = ["augment", "bandwidth", "growing_magnitude", "low_frequency_crop", "low_pass"]
+__all__ = [
+    "RandAugment",
+    "augment",
+    "bandwidth",
+    "growing_magnitude",
+    "low_frequency_crop",
+    "low_pass",
+    "stages_of_computation",
+]
 
 OPERATIONS = 2  # RandAug's operations for each image
 GEOMETRIC, ROTATION, SHEAR, SHIFT = 5, math.pi / 6, 0.3, 0.3
@@ -38,6 +46,28 @@ def bandwidth(epoch: int, epochs: int, stages: Sequence[tuple[float, float]]) ->
         if epoch <= end * epochs + 1e-9:
             return share
     return 1.0
+
+
+def stages_of_computation(budget: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The stages of a run that gives shares of its computation, not of its epochs, to each size (EfficientTrain++).
+
+    An epoch of images with the share s of the side costs s^2 of one of whole images, so small images get more epochs.
+
+    Args:
+        budget: (end as a share of the computation, share of the side), in order; whole images get what is left.
+
+    Returns:
+        (end as a share of the epochs, share of the side), as for ``bandwidth``.
+
+    Example:
+        >>> stages = stages_of_computation([(0.2, 96 / 224), (0.6, 160 / 224)])   # 98/90, 0.784 and 0.4 epochs in each
+        >>> [round(end, 4) for end, _ in stages]                                  # that whole images would take
+        [0.4791, 0.824]
+    """
+    ends = [0.0, *(end for end, _ in budget), 1.0]
+    sides = [*(share for _, share in budget), 1.0]
+    epochs = [(ends[i + 1] - ends[i]) / side**2 for i, side in enumerate(sides)]
+    return [(sum(epochs[: i + 1]) / sum(epochs), side) for i, side in enumerate(sides[:-1])]
 
 
 def growing_magnitude(epoch: int, epochs: int, magnitude: float) -> float:
@@ -134,6 +164,57 @@ def augment(x: Tensor, magnitude: float, generator: torch.Generator) -> Tensor:
     mean, deviation = images.mean((1, 2, 3), keepdim=True), images.std((1, 2, 3), keepdim=True, correction=0)
     # Added to the image, so that an image whose draws are zero is left as it is.
     return (images + contrast * (images - mean) + brightness * deviation).to(x.dtype)
+
+
+class RandAugment:
+    """torchvision's RandAugment as ``augment=`` of ``EfficientTrain``, image by image; it needs torchvision.
+
+    Inputs are turned into bytes by ``mean`` and ``std`` and back. The draws come from the given generator alone: the
+    global one is left as it was.
+
+    Args:
+        mean: What was subtracted from pixels in [0, 1] when they were normalised, for each channel or for all.
+        std: What they were divided by.
+        operations: Operations for each image, 2 in the paper.
+
+    Example:
+        >>> RandAugment(mean=0.5, std=0.25).bin_of(0.9)   # 0.9, the paper's m = 9 of 10, is torchvision's 27 of 30
+        27
+    """
+
+    BINS = 31  # torchvision's default
+
+    def __init__(
+        self, mean: float | Sequence[float] = 0.0, std: float | Sequence[float] = 1.0, operations: int = OPERATIONS
+    ) -> None:
+        self.mean, self.std = (torch.as_tensor(value, dtype=torch.float32).view(-1, 1, 1) for value in (mean, std))
+        if not bool((self.std > 0).all()):
+            raise ValueError(f"std must be positive, got {std!r}")
+        self.operations = operations
+
+    def bin_of(self, magnitude: float) -> int:
+        """torchvision's number for a magnitude in [0, 1]."""
+        return round(magnitude * (self.BINS - 1))
+
+    def __call__(self, x: Tensor, magnitude: float, generator: torch.Generator) -> Tensor:
+        """Like ``augment``."""
+        try:
+            from torchvision.transforms import RandAugment as Operations
+        except ImportError as error:
+            raise ImportError("RandAugment needs torchvision; leave out augment= for the library's own") from error
+        mean, std = self.mean.to(x.device), self.std.to(x.device)
+        pixels = x.float() * std + mean
+        if not bool((pixels.amin() > -0.01) & (pixels.amax() < 1.01)):
+            raise ValueError(
+                f"pixels lie between {float(pixels.amin()):.3g} and {float(pixels.amax()):.3g} and must lie in [0, 1] "
+                "after mean= and std= are undone; pass those by which the images were normalised"
+            )
+        operate = Operations(self.operations, self.bin_of(magnitude), self.BINS)
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            images = torch.stack([operate(image) for image in (pixels * 255).round().clamp(0, 255).to(torch.uint8)])
+        return ((images.float() / 255 - mean) / std).to(x.dtype)
 
 
 def _move(images: Tensor, amounts: Tensor) -> Tensor:

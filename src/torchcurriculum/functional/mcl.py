@@ -9,7 +9,16 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
-__all__ = ["cluster", "hard_and_diverse", "marginal_gains", "project", "subset_schedule"]
+__all__ = [
+    "cluster",
+    "facility_location",
+    "hard_and_diverse",
+    "hard_and_representative",
+    "kernel_of_groups",
+    "marginal_gains",
+    "project",
+    "subset_schedule",
+]
 
 SAMPLE = 64  # rows for each cluster that k-means looks at; more do not move a centre by much
 CHUNK = 16384  # rows whose distances are held at once
@@ -98,6 +107,82 @@ def hard_and_diverse(losses: Tensor, groups: Tensor, size: int, strength: float)
     """
     gains = marginal_gains(losses, groups, strength)
     return gains.argsort(descending=True, stable=True)[:size].sort().values
+
+
+def facility_location(gains: Tensor, similarity: Tensor, demand: Tensor, strength: float) -> Tensor:
+    r"""The greedy order of candidates by :math:`\sum_{i \in A} g_i + \lambda F(A)`, F facility location.
+
+    .. math:: F(A) = \sum_j d_j \max_{i \in A} \omega_{ij}
+
+    Args:
+        gains: (C,) what each candidate is worth alone, g.
+        similarity: (C, C) omega >= 0.
+        demand: (C,) d >= 0, how much it matters that j is near to something chosen.
+        strength: lambda >= 0.
+
+    Returns:
+        (C,) int64 candidates in the order in which the greedy algorithm takes them.
+
+    Example:
+        >>> omega = torch.tensor([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> facility_location(torch.tensor([0.3, 0.2, 0.1]), omega, torch.ones(3), strength=1.0)   # 0 and 1 are alike
+        tensor([0, 2, 1])
+    """
+    gains, similarity, demand = gains.double(), similarity.double(), demand.double()
+    covered, left, order = torch.zeros(len(gains), dtype=torch.float64), torch.zeros(len(gains)).double(), []
+    for _ in range(len(gains)):
+        added = (similarity - covered).clamp_min(0) @ demand  # row i: what taking i adds to the maxima
+        best = int((gains + strength * added + left).argmax())
+        order.append(best)
+        left[best] = -math.inf
+        covered = torch.maximum(covered, similarity[best])
+    return torch.tensor(order, dtype=torch.int64)
+
+
+def kernel_of_groups(features: Tensor, groups: Tensor, count: int) -> Tensor:
+    r"""(C, C) :math:`\exp(-\|c_i - c_j\|^2 / s)` of the mean features of groups, s the mean of the squared distances.
+
+    Example:
+        >>> kernel_of_groups(torch.tensor([[0.0], [0.0], [2.0]]), torch.tensor([0, 0, 1]), 2)   # s = (4 + 4) / 4
+        tensor([[1.0000, 0.1353],
+                [0.1353, 1.0000]], dtype=torch.float64)
+    """
+    features = features.nan_to_num().double()
+    sums = features.new_zeros(count, features.shape[1]).index_add_(0, groups, features)
+    centres = sums / torch.bincount(groups, minlength=count).clamp_min(1)[:, None]
+    squares = torch.cdist(centres, centres).square()
+    mean = squares.mean()
+    return torch.exp(-squares / torch.where(mean > 0, mean, 1.0))
+
+
+def hard_and_representative(losses: Tensor, groups: Tensor, similarity: Tensor, size: int, strength: float) -> Tensor:
+    r"""Whole groups in the greedy order of their losses and of facility location, until there are ``size`` rows.
+
+    A group is worth the sum of its losses; its demand is its number of rows times the mean absolute loss, so that
+    lambda = 1 makes both terms equally large over the whole set. Of the last group the hardest rows are taken.
+
+    Args:
+        losses: (N,) finite losses.
+        groups: (N,) int64 group of each row.
+        similarity: (C, C) of the groups.
+        size: k.
+        strength: lambda.
+
+    Returns:
+        (size,) int64 rows, in increasing order.
+
+    Example:
+        >>> losses, groups = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0, 0, 1, 1])
+        >>> hard_and_representative(losses, groups, torch.eye(2), 3, strength=1.0)
+        tensor([0, 1, 2])
+    """
+    losses, count = losses.double(), len(similarity)
+    worth = torch.zeros(count, dtype=torch.float64).index_add_(0, groups, losses)
+    demand = torch.bincount(groups, minlength=count) * losses.abs().mean()
+    place = torch.empty(count, dtype=torch.int64)
+    place[facility_location(worth, similarity, demand, strength)] = torch.arange(count)
+    order = losses.argsort(descending=True, stable=True)
+    return order[place[groups[order]].argsort(stable=True)][:size].sort().values
 
 
 def project(x: Tensor, width: int, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Mixing coefficients: standard mixup (Zhang et al., 2018) and the three readings of M-APW (APW, Appendix A.4)."""
+"""Mixing: mixup (Zhang et al., 2018), CutMix (Yun et al., 2019) and the three readings of M-APW (Appendix A.4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["READINGS", "Reading", "beta_sample", "mixing_share", "pair_share"]
+__all__ = ["READINGS", "Reading", "beta_sample", "box_masks", "mixing_share", "pair_share"]
 
 Reading = Literal["weights", "labels", "beta"]
 READINGS: tuple[Reading, ...] = ("weights", "labels", "beta")
@@ -29,6 +29,37 @@ def beta_sample(a: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
     y = torch._standard_gamma(b, generator=generator)
     coin = torch.rand(a.shape, generator=generator, dtype=a.dtype, device=a.device) < a / (a + b)
     return torch.where(x + y > 0, x / (x + y), coin.to(a.dtype))
+
+
+def box_masks(share: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
+    r"""Boxes of the share 1 - lambda of an image, cut where they leave it (CutMix).
+
+    A box has the sides :math:`\lfloor H \sqrt{1-\lambda} \rfloor` and :math:`\lfloor W \sqrt{1-\lambda} \rfloor`; half
+    of each, rounded down, lies on either side of the centre, as in the authors' code.
+
+    Args:
+        share: (B,) lambda, the share of the image that is to stay.
+        centre: (B, 2) int64 row and column of the centre.
+        height: H.
+        width: W.
+
+    Returns:
+        (B, H, W) bool, true inside of the box.
+
+    Example:
+        >>> box_masks(torch.tensor([0.75]), torch.tensor([[0, 2]]), 4, 4)[0].int()   # 2 x 2 around (0, 2)
+        tensor([[0, 1, 1, 0],
+                [0, 0, 0, 0],
+                [0, 0, 0, 0],
+                [0, 0, 0, 0]], dtype=torch.int32)
+    """
+    root = (1 - share).clamp_min(0).sqrt()
+    sides = []
+    for place, size in enumerate((height, width)):
+        half = (size * root).floor().long() // 2
+        at, cells = centre[:, place, None], torch.arange(size, device=share.device)
+        sides.append((cells >= at - half[:, None]) & (cells < at + half[:, None]))
+    return sides[0][:, :, None] & sides[1][:, None, :]
 
 
 def pair_share(weights: Tensor, partners: Tensor) -> Tensor:

@@ -157,7 +157,8 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         report = self.method_.report()
         values = {name: value.item() if isinstance(value, Tensor) else value for name, value in report.items()}
         histories = {"losses": losses, "easy": losses <= values["threshold"]} if self.samples else {}
-        self.record_.append({"epoch": number, **values, "loss_mean": float(losses.mean())}, **histories)
+        row = {"epoch": number, **values, "measure": "pass" if self.cv is None else "held-out"}
+        self.record_.append({**row, "loss_mean": float(losses.mean())}, **histories)
 
     def _how(self, estimator: Any) -> str:
         """The way to fit, after refusing what cannot work."""

@@ -1,16 +1,19 @@
 """One file per method; each knows nothing of the shell that runs it."""
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
+from ._base.side_net import scorer_like
 from .adaptive_cl import AdaptiveCL
 from .baby_step import BabyStep
 from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
+from .cutmix import CutMix
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
 from .efficient_train import EfficientTrain
+from .efficient_train_plus import EfficientTrainPlus
 from .infobatch import InfoBatch
 from .lambda_step import LambdaStep
 from .lgl import LGL
@@ -51,7 +54,9 @@ __all__ = [
     "AdaptiveCL",
     "BabyStep",
     "Both",
+    "CutMix",
     "EfficientTrain",
+    "EfficientTrainPlus",
     "InfoBatch",
     "LambdaStep",
     "MWNet",
@@ -67,4 +72,5 @@ __all__ = [
     "entry",
     "names",
     "register",
+    "scorer_like",
 ]

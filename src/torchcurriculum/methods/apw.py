@@ -155,7 +155,7 @@ class APW(Method):
         return self._shares(step.index) if self.weighting == "E" else self._change(step.losses.detach(), step.index)
 
     def report(self) -> Mapping[str, Any]:
-        """rho, alpha, Z, e, the phase and E-Prop at e."""
+        """rho, alpha, Z, e, the phase, E-Prop at e, and the setting, by which the theory knows what it may say."""
         early = self.rho > self.tau
         return {
             "rho": self.rho,
@@ -164,6 +164,10 @@ class APW(Method):
             "threshold": self.threshold,
             "phase": "early" if early else "later",
             "eprop": self.eprop,
+            "q": self.q,
+            "tau": self.tau,
+            "weighting": self.weighting,
+            "threshold_kind": "fixed" if self.rule is None else "moving",
         }
 
     def _threshold_for(self, losses: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class BabyStep(Ranked):
             model say nothing).
         order: ``"easy"``, ``"hard"`` or ``"random"``.
         groups: (N,) int64 groups that keep their shares in every bucket; None does not balance.
+        batch_size: Rows of the global batch; then ``interval`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> method = BabyStep(4, buckets=2, interval=1, scores=[0.3, 0.1, 0.4, 0.2])
@@ -52,18 +53,26 @@ class BabyStep(Ranked):
         warmup: int | None = None,
         order: Order = "easy",
         groups: Any = None,
+        batch_size: int | None = None,
     ) -> None:
         pace = partial(buckets_in_use, interval=interval, buckets=buckets)
-        super().__init__(n, pace, scores, warmup, order, groups)
+        super().__init__(n, pace, scores, warmup, order, groups, batch_size=batch_size)
 
     @classmethod
     def for_run(  # type: ignore[override]
-        cls, n: int, epochs: int, buckets: int | None = None, interval: int | None = None, **options: Any
+        cls,
+        n: int,
+        epochs: int,
+        buckets: int | None = None,
+        interval: int | None = None,
+        batch_size: int | None = None,
+        **options: Any,
     ) -> Self:
         """Ten buckets, or fewer in a short run; the last is added half-way through."""
         half = max(1, epochs // 2)
         buckets = min(10, half) if buckets is None else checks.whole("buckets", buckets)
-        return cls(n, buckets, max(1, half // buckets) if interval is None else interval, **options)
+        interval = max(1, half // buckets) * cls.steps_of(n, batch_size) if interval is None else interval
+        return cls(n, buckets, interval, batch_size=batch_size, **options)
 
 
 register(

@@ -45,8 +45,8 @@ class C2F(Method):
             after the warm-up. It is asked once, and is not part of the method's state. Give ``valid`` with it: without,
             it is asked on the training rows, and a teacher that has memorised them confuses nothing.
         valid: Rows on which the teacher or the student is asked: a pair (x, y) or a dataset of such rows.
-        held_out: Share of the training rows that the warm-up leaves out, to ask the student on them; not used with
-            ``teacher`` or ``valid``. 0 asks it on all rows.
+        held_out: Share of the training rows that the warm-up leaves out, to ask the student on them; refused with
+            ``teacher``, ``valid`` or ``hierarchy``. None is 0.1; 0 asks it on all rows.
         hierarchy: (L, C) clusters of the classes that you know, coarsest first; then nobody is asked.
 
     Reference:
@@ -63,11 +63,15 @@ class C2F(Method):
         levels: int = 3,
         teacher: nn.Module | None = None,
         valid: Any = None,
-        held_out: float = 0.1,
+        held_out: float | None = None,
         hierarchy: Any = None,
     ) -> None:
         super().__init__()
         alone = teacher is None and hierarchy is None
+        others = {"teacher": teacher, "valid": valid, "hierarchy": hierarchy}
+        if held_out is not None and (named := [name for name, value in others.items() if value is not None]):
+            raise ValueError(f"held_out={held_out} would be ignored: nobody is asked on training rows with {named[0]}=")
+        held_out = 0.1 if held_out is None else held_out
         self.warmup = checks.whole("warmup", warmup, 1 if alone else 0, "epochs (none with a teacher or a hierarchy)")
         self.interval, self.levels = checks.whole("interval", interval), checks.whole("levels", levels, 0)
         checks.real("held_out", held_out, "[0, 1)", "a share of the rows")

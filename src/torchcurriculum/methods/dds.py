@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import Epoch, Method, Step, checks
 from ..functional.meta import score_gradient
-from ._base.meta_set import MetaSet
+from ._base.meta_set import MetaSet, rate_now
 from ._base.side_net import Perceptron, SideNet
 from .registry import register
 
@@ -27,7 +27,8 @@ class DDS(Method):
 
     What differs from the paper: its scorer for images is a network like the model, on the input. Ours is a perceptron
     with 32 hidden units on the model's own detached outputs, because that works on any input and costs no pass; its
-    scores start equal. ``net=`` is the paper's. Its rewards come from a finite difference, ours are exact.
+    scores start equal. ``net=scorer_like(model)`` is the paper's. Its rewards come from a finite difference, ours are
+    exact.
 
     Args:
         n: Rows of the training set.
@@ -35,9 +36,10 @@ class DDS(Method):
             ``MetaSet``). None holds out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch.
-        virtual_lr: eta of the virtual step, best the learning rate of the model; 0 takes the meta gradient at theta
-            and saves a backward pass.
-        net: The scorer: ``forward(net, x) -> (B,)`` or ``(B, 1)``; None makes the perceptron.
+        virtual_lr: eta of the virtual step, best the learning rate of the model, as a number or a function that gives
+            it in each step (see ``MWNet``); 0 takes the meta gradient at theta and saves a backward pass.
+        net: The scorer: ``forward(net, x) -> (B,)`` or ``(B, 1)``, for example
+            ``methods.scorer_like(model)``; None makes the perceptron.
         lr: Learning rate of the scorer (Adam); 0 is vanilla with the perceptron.
 
     Reference:
@@ -52,12 +54,12 @@ class DDS(Method):
         meta: Any = None,
         meta_fraction: float = 0.1,
         meta_batch: int = 100,
-        virtual_lr: float = 0.01,
+        virtual_lr: float | Callable[[], float] = 0.01,
         net: nn.Module | None = None,
         lr: float = 1e-3,
     ) -> None:
         super().__init__()
-        checks.real("virtual_lr", virtual_lr, "[0, inf)")
+        rate_now(virtual_lr, "[0, inf)")
         self.n, self.virtual_lr = checks.whole("n", n, what="the number of training rows"), virtual_lr
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
         self.scorer = SideNet(Perceptron(bias=False) if net is None else net, lr)
@@ -70,8 +72,8 @@ class DDS(Method):
     def weigh(self, step: Step) -> Tensor:
         """The softmax of the scores over the batch; the scorer then takes its step."""
         scores = self.scorer.scores(step)
-        weights = step.normalise(scores.detach())
-        rewards = self.meta_set.agreement(step, self.virtual_lr * weights if self.virtual_lr else None)
+        weights, rate = step.normalise(scores.detach()), rate_now(self.virtual_lr, "[0, inf)")
+        rewards = self.meta_set.agreement(step, rate * weights if rate else None)
         climb = score_gradient(rewards, weights, step.total) * step.uniform()
         self.scorer.descend(-(climb * scores).sum())
         self.reward.copy_(step.total((weights * rewards).sum()))

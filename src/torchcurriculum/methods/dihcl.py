@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from ..core import Epoch, Method, Step, checks
-from ..functional.dihcl import exp_probabilities, hardness_probabilities, update_hardness
+from ..functional.dihcl import (
+    beta_probabilities,
+    exp_probabilities,
+    hardness_probabilities,
+    ucb_probabilities,
+    update_hardness,
+)
 from ..functional.pacing import difficulty_order, subset_size
 from ..functional.sampling import draw
 from .registry import register
@@ -18,7 +24,7 @@ from .registry import register
 __all__ = ["DIHCL", "Hardness", "Policy"]
 
 Hardness = Literal["loss", "change", "flip"]
-Policy = Literal["rand", "exp", "greedy"]
+Policy = Literal["rand", "exp", "beta", "ucb", "greedy"]
 LEAST_CHANCE = 1e-8  # added to the probability by which "exp" divides, as in the authors' code
 EPISODES = (0, 5, 10, 15, 25, 35, 55, 85, 135, 205)  # where the authors' begin in the 295 epochs after the warm-up
 
@@ -38,8 +44,7 @@ class DIHCL(Method):
     rows with the average loss, drawn or chosen by ``policy``. Losses are those seen while training: no pass.
 
     The sum ends at t - 1, as in the authors' code. Three things of that code are not here: its episodes begin with a
-    pass over the set, it averages by a decayed sum in place of Eq. 1, and it clips a change at 10. The paper's
-    DIHCL-Beta and the code's UCB are not here either.
+    pass over the set, it sums or averages over all visits in place of Eq. 1, and it clips a change at 10.
 
     Args:
         n: Rows of the training set.
@@ -55,7 +60,11 @@ class DIHCL(Method):
             ten (6, 11, 16, 21, 31, 41, 61, 91, 141 and 211 of 300), scaled to the run. None makes every epoch one, as
             Algorithm 1 prints it.
         policy: ``"rand"`` draws in proportion to r; ``"exp"`` in proportion to :math:`\exp(\sqrt{2 \log n / n}\, r)`,
-            and divides a by the probability of the draw; ``"greedy"`` takes the rows of largest r (Algorithm 1).
+            and divides a by the probability of the draw; ``"beta"`` in proportion to a draw of Beta(r, 1 - r), for
+            ``hardness="flip"``, whose r is at most 1; ``"ucb"``, which is only in the authors' code, in proportion to
+            the exponential of an upper bound of r over its mean (``functional.dihcl.ucb_probabilities``);
+            ``"greedy"`` takes the rows of largest r (Algorithm 1).
+        horizon: T of ``"ucb"``, the epochs of the run, which ``for_run`` knows; no other policy has one.
 
     Attributes:
         dih: (N,) float64 DIH of the rows, +inf where unknown.
@@ -76,6 +85,8 @@ class DIHCL(Method):
     previous: Tensor
     visited_at: Tensor
     chance: Tensor
+    visits: Tensor
+    sharpness: Tensor
     rate: Tensor
     paid: Tensor
     share: Tensor
@@ -91,6 +102,7 @@ class DIHCL(Method):
         learning_rate: Callable[[int], float] | None = None,
         episodes: Sequence[int] | None = None,
         policy: Policy = "rand",
+        horizon: int | None = None,
     ) -> None:
         super().__init__()
         self.n = n = checks.whole("n", n, what="the number of training rows")
@@ -101,6 +113,15 @@ class DIHCL(Method):
         self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         self.hardness, self.gamma, self.learning_rate = hardness, gamma, learning_rate
         self.decay, self.bottom, self.policy = decay, bottom, policy
+        if (horizon is None) == (policy == "ucb"):
+            words = "needs horizon, the epochs of the run" if horizon is None else f"would ignore horizon={horizon}"
+            raise ValueError(f"policy={policy!r} {words}")
+        if policy == "beta" and (hardness != "flip" or learning_rate is not None):
+            raise ValueError(
+                "policy='beta' draws from Beta(r, 1 - r) and so needs r in [0, 1]: hardness='flip' without "
+                f"learning_rate, got hardness={hardness!r}, learning_rate={learning_rate!r:.40}"
+            )
+        self.horizon = None if horizon is None else checks.whole("horizon", horizon)
         self.episodes = None if episodes is None else [checks.whole("episodes", start) for start in episodes]
         if self.episodes is not None and self.episodes != sorted(self.episodes):
             raise ValueError(f"episodes must be epochs in increasing order, got {self.episodes}")
@@ -111,6 +132,9 @@ class DIHCL(Method):
             self.add_rows("visited_at", torch.zeros(n, dtype=torch.float64))
         if policy == "exp":
             self.register_buffer("chance", torch.ones(n, dtype=torch.float64))
+        if policy == "ucb":
+            self.add_rows("visits", torch.zeros(n, dtype=torch.float64))
+            self.register_buffer("sharpness", torch.tensor(20.0, dtype=torch.float64))
         for name, start in {"rate": 1.0, "paid": 0.0, "share": 1.0}.items():
             self.register_buffer(name, torch.tensor(start, dtype=torch.float64))
 
@@ -121,6 +145,8 @@ class DIHCL(Method):
         epochs: int,
         warmup: int | None = None,
         episodes: Sequence[int] | None = None,
+        policy: Policy = "rand",
+        horizon: int | None = None,
         **options: Any,
     ) -> Self:
         """The paper's warm-up of five epochs and ten episodes of growing length."""
@@ -128,11 +154,14 @@ class DIHCL(Method):
         if episodes is None:
             left = max(0, epochs - warmup)
             episodes = [warmup + 1 + math.floor(left * begin / 295 + 1e-9) for begin in EPISODES]
-        return cls(n, warmup=warmup, episodes=episodes, **options)
+        horizon = epochs if policy == "ucb" and horizon is None else horizon
+        return cls(n, warmup=warmup, episodes=episodes, policy=policy, horizon=horizon, **options)
 
     @property
     def weights(self) -> Tensor:
-        """(N,) float64 probabilities of a draw; equal while nothing is known."""
+        """(N,) float64 probabilities of a draw, of ``"beta"`` their mean; equal while nothing is known."""
+        if self.horizon is not None:
+            return ucb_probabilities(self.dih, self.visits, self.horizon, float(self.sharpness))
         return exp_probabilities(self.dih) if self.policy == "exp" else hardness_probabilities(self.dih)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
@@ -143,12 +172,16 @@ class DIHCL(Method):
         share = max(self.bottom, self.decay ** self._episode(epoch.number))
         size = subset_size(share, self.n)
         self.share.fill_(share)
+        if self.policy == "ucb":
+            self.sharpness.fill_(max(1.0, 20 * 0.8 ** self._episode(epoch.number)))
         weights = self.weights
         if self.policy == "exp":
             self.chance.copy_(torch.ones_like(weights) if size == self.n else weights)
         if size == self.n:
             return None
         generator = epoch.generator("dih", self.dih.device)
+        if self.policy == "beta":
+            weights = beta_probabilities(self.dih, epoch.generator("beta", self.dih.device))
         if self.policy == "greedy":
             return difficulty_order(-weights, generator)[:size].sort().values
         return draw(weights.log(), size, generator)
@@ -172,6 +205,8 @@ class DIHCL(Method):
             self.previous[index], self.visited_at[index] = instant, self.paid
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
             rates = torch.where(since > 0, since, self.rate)  # observed twice in an epoch
+        if self.policy == "ucb":
+            self.visits[index] += 1
         if self.policy == "exp":
             rates = rates * (self.chance[index] + LEAST_CHANCE)
         self.dih[index] = update_hardness(self.dih[index], instant / rates, self.gamma)

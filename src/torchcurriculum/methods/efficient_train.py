@@ -29,7 +29,8 @@ class EfficientTrain(Method):
     Measuring and evaluation see whole images.
 
     The paper's augmentation is RandAug; here it is a small set of operations on tensors of any scale
-    (``functional.frequency.augment``), or ``augment``. Augmentation that the data set already does stays.
+    (``functional.frequency.augment``), or ``augment``. With torchvision, ``functional.frequency.RandAugment`` and
+    ``magnitude=0.9`` are the paper's. Augmentation that the data set already does stays.
 
     Args:
         epochs: T, the epochs of the run.

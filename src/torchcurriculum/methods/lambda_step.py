@@ -20,8 +20,9 @@ class LambdaStep(Ranked):
 
     What differs from the paper, by its authors' code: that keeps the classes balanced in every subset, starts from 4 %
     and multiplies the share by 1.9 every 100 steps, and scores rows by a support vector machine on the features of a
-    pretrained network. Ours balances only with ``groups=labels``, because targets need not be classes; it paces by
-    epochs, linearly if nothing else is said, because the rows of an epoch are planned at its start; and without
+    pretrained network. Ours balances only with ``groups=labels``, because targets need not be classes; it paces
+    linearly and by epochs if nothing else is said, and with ``batch_size`` by steps, up to the epoch in which they
+    fall; and without
     ``scores`` it takes the student's losses after a short warm-up, which needs no other network.
 
     Args:
@@ -35,6 +36,7 @@ class LambdaStep(Ranked):
         order: ``"easy"``; ``"hard"`` is the anti-curriculum and ``"random"`` the control arm.
         groups: (N,) int64 groups that keep their shares in every subset, as the paper keeps classes balanced; None
             does not balance.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> method = LambdaStep(4, grow=2, start=0.5, scores=[0.3, 0.1, 0.4, 0.2])
@@ -58,9 +60,10 @@ class LambdaStep(Ranked):
         warmup: int | None = None,
         order: Order = "easy",
         groups: Any = None,
+        batch_size: int | None = None,
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
-        super().__init__(n, rule, scores, warmup, order, groups)
+        super().__init__(n, rule, scores, warmup, order, groups, batch_size=batch_size)
 
 
 for _name, _order, _summary, _when, _passes in (

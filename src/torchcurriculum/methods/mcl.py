@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, checks
-from ..functional.mcl import cluster, hard_and_diverse, project, subset_schedule
+from ..functional.mcl import (
+    cluster,
+    hard_and_diverse,
+    hard_and_representative,
+    kernel_of_groups,
+    project,
+    subset_schedule,
+)
 from .registry import register
 
-__all__ = ["MCL"]
+__all__ = ["MCL", "Diversity"]
 
 WIDTH = 32  # columns of the outputs that clustering looks at
 MOST_CLUSTERS = 256
+Diversity = Literal["counts", "facility"]
 
 
 class MCL(Method):
@@ -36,6 +44,8 @@ class MCL(Method):
     or, in the author's code, by square roots of their sums. That code chooses among 1,000 cluster centres, by a greedy
     search and the losses of the rows nearest to them, and trains on whole clusters. Ours counts the rows of each
     cluster, because the maximum over all N rows is then exact and needs neither N x N similarities nor features.
+    ``diversity="facility"`` is the paper's F over the clusters: a greedy search among them, by the losses of all their
+    rows and a Gaussian kernel of their centres, and training on whole clusters.
 
     Args:
         n: Rows of the training set.
@@ -47,6 +57,8 @@ class MCL(Method):
         decay: 1 - gamma in [0, 1], by which lambda falls; 0.9 is our default, the paper varies it.
         clusters: Number of groups, by default the square root of n, at most 256.
         groups: (N,) groups of your own (classes, sources, patients) instead of clusters.
+        diversity: ``"counts"`` is ours, ``"facility"`` the paper's facility location, which compares outputs and so
+            takes no ``groups``.
 
     Example:
         >>> from torchcurriculum import Epoch
@@ -62,6 +74,7 @@ class MCL(Method):
 
     groups: Tensor
     diversity: Tensor
+    similarity: Tensor
 
     def __init__(
         self,
@@ -74,8 +87,12 @@ class MCL(Method):
         decay: float = 0.9,
         clusters: int | None = None,
         groups: Any = None,
+        diversity: Diversity = "counts",
     ) -> None:
         super().__init__()
+        checks.one_of("diversity", diversity, get_args(Diversity))
+        if diversity == "facility" and groups is not None:
+            raise ValueError("diversity='facility' compares outputs, and groups= have none; leave out one of the two")
         self.n = n = checks.whole("n", n, what="the number of training rows")
         self.warmup, self.interval = checks.whole("warmup", warmup, 0), checks.whole("interval", interval)
         checks.real("factor", factor, "[1, inf)")
@@ -85,9 +102,11 @@ class MCL(Method):
         self.clusters = min(MOST_CLUSTERS, math.isqrt(n)) if clusters is None else checks.whole("clusters", clusters)
         checks.real("clusters", self.clusters, f"[1, {n}]", "at most as many as rows")
         self.start, self.factor, self.strength, self.decay = start, factor, strength, decay
-        self.given = groups is not None
+        self.given, self.diversity_of = groups is not None, diversity
         self.register_buffer("groups", torch.zeros(n, dtype=torch.int32))
         self.register_buffer("diversity", torch.tensor(strength, dtype=torch.float64))
+        if diversity == "facility":
+            self.register_buffer("similarity", torch.eye(self.clusters, dtype=torch.float64))
         if groups is not None:
             self.groups.copy_(checks.row_values("groups", groups, n, integers=True).unique(return_inverse=True)[1])
 
@@ -122,14 +141,17 @@ class MCL(Method):
             return None
         losses = _known(epoch.losses().cpu().double())
         if past % self.interval == 0 and not self.given:
-            self.groups.copy_(self._cluster(epoch))
+            self._cluster(epoch)
+        if self.diversity_of == "facility":
+            similarity = self.similarity.cpu()
+            return hard_and_representative(losses, self.groups.cpu().long(), similarity, size, strength)
         return hard_and_diverse(losses, self.groups.cpu().long(), size, strength)
 
     def report(self) -> Mapping[str, Any]:
         """lambda of the epoch; the record has the size of the subset as its rows."""
         return {"lambda": self.diversity}
 
-    def _cluster(self, epoch: Epoch) -> Tensor:
+    def _cluster(self, epoch: Epoch) -> None:
         def outputs(model: nn.Module, batch: Batch) -> Tensor:
             assert batch.task is not None
             made = batch.task.forward(model, batch.x)
@@ -137,7 +159,11 @@ class MCL(Method):
                 raise TypeError(f"MCL clusters outputs that are tensors, not {type(made).__name__}; pass groups=")
             return project(made, WIDTH, epoch.generator("mcl-projection"))
 
-        return cluster(epoch.measure(outputs).cpu(), self.clusters, epoch.generator("mcl-clusters"))
+        features = epoch.measure(outputs).cpu()
+        groups = cluster(features, self.clusters, epoch.generator("mcl-clusters"))
+        self.groups.copy_(groups)
+        if self.diversity_of == "facility":
+            self.similarity.copy_(kernel_of_groups(features, groups, self.clusters))
 
 
 def _known(losses: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
@@ -94,6 +95,10 @@ class Mixed(Wrapper):
         return mix(
             batch, partner, *mixing_share(share, self.reading, self.alpha, batch.generator("mixed", share.device))
         )
+
+    def report(self) -> Mapping[str, Any]:
+        """The inner method's scalars and the reading."""
+        return {**self.method.report(), "reading": self.reading}
 
 
 for _weighting in ("E", "I", "EI"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,9 @@ from ..core import Batch, Method, Pair, checks
 from ..functional.mixup import beta_sample
 from .registry import register
 
-__all__ = ["LARGEST_ALPHA", "Mixup", "mix", "partners"]
+__all__ = ["LARGEST_ALPHA", "Mixup", "Per", "draw_shares", "mix", "partners"]
+
+Per = Literal["pair", "batch"]
 
 LARGEST_ALPHA = 1e6  # by then every share is one half to three digits
 
@@ -30,29 +34,38 @@ def mix(batch: Batch, partner: Tensor, input_share: Tensor, label_share: Tensor)
     return batch.with_(x=mixed, pair=Pair(batch.y[partner], batch.index[partner], label_share))
 
 
+def draw_shares(batch: Batch, alpha: float, per: Per) -> Tensor:
+    """(B,) draws of Beta(alpha, alpha), one for each row, or the same for all rows of this rank's batch."""
+    device = batch.x.device if isinstance(batch.x, Tensor) else torch.device("cpu")
+    size = len(batch.index) if per == "pair" else 1
+    shape = torch.full((size,), float(alpha), dtype=torch.float64, device=device)
+    return beta_sample(shape, shape, batch.generator("mixup", device)).expand(len(batch.index))
+
+
 class Mixup(Method):
     r"""mixup: :math:`\tilde x = \lambda x_i + (1-\lambda) x_j` with :math:`\lambda \sim \mathrm{Beta}(a, a)`.
 
     The loss is the same combination of the two losses on the mixed input; the user's loss function stays as it is.
-    Every pair has its own coefficient; partners are a permutation of the batch.
+    Partners are a permutation of the batch.
 
     Args:
         alpha: The shape a > 0; 1 is uniform, small values barely mix.
+        per: ``"pair"`` draws a coefficient for every pair, ``"batch"`` one for the whole batch (of each rank), as the
+            authors' code does.
 
     Reference:
         Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018.
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, per: Per = "pair") -> None:
         super().__init__()
         checks.real("alpha", alpha, f"(0, {LARGEST_ALPHA:g}]")
-        self.alpha = alpha
+        checks.one_of("per", per, get_args(Per))
+        self.alpha, self.per = alpha, per
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The mixed batch."""
-        device = batch.x.device if isinstance(batch.x, Tensor) else torch.device("cpu")
-        shape = torch.full((len(batch.index),), float(self.alpha), dtype=torch.float64, device=device)
-        share = beta_sample(shape, shape, batch.generator("mixup", device))
+        share = draw_shares(batch, self.alpha, self.per)
         return mix(batch, partners(batch), share, share)
 
 

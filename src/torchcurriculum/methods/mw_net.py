@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Epoch, Method, Step, checks
 from ..functional.meta import shares
-from ._base.meta_set import MetaSet
+from ._base.meta_set import MetaSet, rate_now
 from ._base.side_net import Perceptron, SideNet
 from .registry import register
 
@@ -37,11 +37,14 @@ class MWNet(Method):
             out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch, 100 in the paper.
-        virtual_lr: eta of the virtual step. The paper takes the learning rate of the model's SGD, which a method cannot
-            see: 0.01 lies in the middle of its schedule from 0.1 to 0.001. It may be set between epochs.
+        virtual_lr: eta of the virtual step: a number, or a function that gives it in each step. The paper takes the
+            learning rate of the model's SGD: ``lambda: optimizer.param_groups[0]["lr"]``. 0.01 lies in the middle of
+            its schedule from 0.1 to 0.001.
         lr: Learning rate of V (Adam); the authors' 1e-3.
         weight_decay: Of V; the authors' 1e-4.
         normalise: True divides V by its sum over the batch, in the virtual and in the real step; False by B in both.
+        features: ``features(step) -> (B, F)``, what V reads beside the loss, without gradients: the class, its size,
+            how long a sentence is. None is the paper's V of the loss alone.
 
     Reference:
         Shu et al., Meta-Weight-Net: Learning an Explicit Mapping For Sample Weighting, NeurIPS 2019.
@@ -53,17 +56,18 @@ class MWNet(Method):
         meta: Any = None,
         meta_fraction: float = 0.1,
         meta_batch: int = 100,
-        virtual_lr: float = 0.01,
+        virtual_lr: float | Callable[[], float] = 0.01,
         lr: float = 1e-3,
         weight_decay: float = 1e-4,
         normalise: bool = True,
+        features: Callable[[Step], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        checks.real("virtual_lr", virtual_lr, "(0, inf)")
+        rate_now(virtual_lr, "(0, inf)")
         self.n, self.virtual_lr = checks.whole("n", n, what="the number of training rows"), virtual_lr
-        self.normalise = normalise
+        self.normalise, self.features = normalise, features
         self.meta_set = MetaSet(n, meta, meta_fraction, meta_batch)
-        self.net = SideNet(Perceptron(1, 100, torch.relu), lr, weight_decay)
+        self.net = SideNet(Perceptron(1 if features is None else 0, 100, torch.relu), lr, weight_decay)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Every row that is not in the meta set."""
@@ -71,19 +75,29 @@ class MWNet(Method):
 
     def weigh(self, step: Step) -> Tensor:
         """V moves along the meta-gradient; then the weights of each loss by the new V."""
-        losses = step.losses.detach().double()
+        losses, more, rate = step.losses.detach().double(), self._features(step), rate_now(self.virtual_lr, "(0, inf)")
         with torch.enable_grad():
-            values = self.weight_of(losses)
+            values = self.weight_of(losses, more)
             weights = self._weights(values.detach(), step)
-            products = self.meta_set.agreement(step, self.virtual_lr * weights)
-            slope = self.virtual_lr * self._slope(weights, values.detach(), products, step)
+            products = self.meta_set.agreement(step, rate * weights)
+            slope = rate * self._slope(weights, values.detach(), products, step)
             self.net.descend(-(slope * values).sum())
         with torch.no_grad():
-            return self._weights(self.weight_of(losses), step)
+            return self._weights(self.weight_of(losses, more), step)
 
-    def weight_of(self, losses: Tensor) -> Tensor:
-        """(B,) V of each loss, in (0, 1)."""
-        return torch.sigmoid(self.net.net(losses.double().unsqueeze(1)))
+    def weight_of(self, losses: Tensor, features: Tensor | None = None) -> Tensor:
+        """(B,) V of each loss, and of its features where V reads any, in (0, 1)."""
+        inputs = losses.double().unsqueeze(1)
+        return torch.sigmoid(self.net.net(inputs if features is None else torch.cat([inputs, features], 1)))
+
+    def _features(self, step: Step) -> Tensor | None:
+        if self.features is None:
+            return None
+        made = self.features(step)
+        if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(step.losses):
+            shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+            raise ValueError(f"features must be a tensor of shape ({len(step.losses)}, F) for this batch, got {shape}")
+        return made.detach().to(step.losses.device, torch.float64)
 
     def _weights(self, values: Tensor, step: Step) -> Tensor:
         return shares(values, step.total) if self.normalise else values * step.uniform()
@@ -97,7 +111,9 @@ class MWNet(Method):
         return (products - mean) / torch.where(total == 0, 1.0, total)
 
     def report(self) -> Mapping[str, Any]:
-        """V at a few losses: does the weight fall or rise with the loss?"""
+        """V at a few losses: does the weight fall or rise with the loss? Nothing where V reads more."""
+        if self.features is not None:
+            return {}
         with torch.no_grad():
             low, high = self.weight_of(torch.tensor([0.1, 5.0], device=self.net.steps.device))
         return {"weight_at_loss_0.1": low, "weight_at_loss_5": high}

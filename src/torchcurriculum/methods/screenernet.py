@@ -25,11 +25,12 @@ class ScreenerNet(Method):
 
     What differs from the paper: its S is a network like the model, on the input. Ours is a perceptron with 32 hidden
     units on the model's own detached outputs, because that works on any input (images, dicts, graphs) and costs no
-    pass; ``net=`` is the paper's. Both networks learn from the losses of this step, where the authors run the model
-    once more after its update. The authors' L1 penalty on S is left out.
+    pass; ``net=scorer_like(model)`` is the paper's. Both networks learn from the losses of this step, where the authors
+    run the model once more after its update. The authors' L1 penalty on S is left out.
 
     Args:
-        net: S before its sigmoid: ``forward(net, x) -> (B,)`` or ``(B, 1)``; None makes the perceptron.
+        net: S before its sigmoid: ``forward(net, x) -> (B,)`` or ``(B, 1)``, such as ``methods.scorer_like(model)``;
+            None makes the perceptron.
         margin: M > 0; 1 in the paper.
         lr: Learning rate of S (Adam).
 

@@ -41,6 +41,7 @@ class SPCL(Ranked):
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
         warmup: Epochs of plain training first.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.
@@ -69,9 +70,10 @@ class SPCL(Ranked):
         shape: Shape = "linear",
         p: float = 2.0,
         warmup: int = 1,
+        batch_size: int | None = None,
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
-        super().__init__(n, rule, scores, warmup, scheme=scheme, power=power, ratio=ratio)
+        super().__init__(n, rule, scores, warmup, scheme=scheme, power=power, ratio=ratio, batch_size=batch_size)
         checks.real("trust", trust, "[0, inf)")
         self.trust = trust
 

@@ -33,6 +33,7 @@ class SPL(Paced):
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
         warmup: Epochs of plain training first; the paper, too, begins with a few iterations on everything.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.
@@ -61,9 +62,10 @@ class SPL(Paced):
         shape: Shape = "linear",
         p: float = 2.0,
         warmup: int = 1,
+        batch_size: int | None = None,
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
-        super().__init__(n, rule, warmup, scheme, power, ratio)
+        super().__init__(n, rule, warmup, scheme, power, ratio, batch_size)
 
     def difficulty(self, epoch: Epoch) -> Tensor:
         """The losses at the start of this epoch."""

@@ -35,6 +35,7 @@ class SPLD(Paced):
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
         warmup: Epochs of plain training first.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.
@@ -63,8 +64,10 @@ class SPLD(Paced):
         shape: Shape = "linear",
         p: float = 2.0,
         warmup: int = 1,
+        batch_size: int | None = None,
     ) -> None:
-        super().__init__(n, partial(pace, grow=grow, start=start, shape=shape, p=p), warmup)
+        rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
+        super().__init__(n, rule, warmup, batch_size=batch_size)
         checks.real("diversity", diversity, "[0, inf)")
         self.diversity = diversity
         given = torch.zeros(n) if groups is None else checks.row_values("groups", groups, self.n, integers=True)

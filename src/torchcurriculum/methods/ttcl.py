@@ -37,6 +37,7 @@ class TTCL(Ranked):
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
         groups: (N,) int64 groups that keep their shares in every subset; None does not balance.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> TTCL.for_run(1000, 100).warmup, TTCL.for_run(1000, 100, teacher=nn.Linear(2, 2)).warmup
@@ -57,25 +58,27 @@ class TTCL(Ranked):
         shape: Shape = "linear",
         p: float = 2.0,
         groups: Any = None,
+        batch_size: int | None = None,
     ) -> None:
         rule = partial(pace, grow=grow, start=start, shape=shape, p=p)
-        super().__init__(n, rule, None, warmup, groups=groups)
+        super().__init__(n, rule, None, warmup, groups=groups, batch_size=batch_size)
         self._teacher = [teacher]  # in a list: not a submodule, so neither in the state nor in parameters()
 
     @classmethod
-    def for_run(
+    def for_run(  # type: ignore[override]
         cls,
         n: int,
         epochs: int,
         grow: int | None = None,
         warmup: int | None = None,
         teacher: nn.Module | None = None,
+        batch_size: int | None = None,
         **options: Any,
     ) -> Self:
         """No warm-up with a teacher, and a tenth of the run without."""
         usual = 0 if teacher is not None else max(1, epochs // 10)
-        grow = max(1, epochs // 2) if grow is None else grow
-        return cls(n, grow, usual if warmup is None else warmup, teacher, **options)
+        grow = max(1, epochs // 2) * cls.steps_of(n, batch_size) if grow is None else grow
+        return cls(n, grow, usual if warmup is None else warmup, teacher, batch_size=batch_size, **options)
 
     def score(self, epoch: Epoch) -> Tensor:
         """(N,) losses of the teacher, or of the student where there is none."""

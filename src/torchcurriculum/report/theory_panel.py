@@ -1,4 +1,4 @@
-"""Both sides of each theorem of the paper for a run, drawn and counted, so that a reader sees the bounds hold."""
+"""The paper's theorems and lemmas for a run, drawn and counted, so that a reader sees the bounds hold."""
 
 from __future__ import annotations
 
@@ -28,29 +28,32 @@ CAPTION = (
     "the normalisers, which lies between."
 )
 FOURTH = (
-    " Theorem 4 is about unseen samples and its bound cannot be computed; its measurable part, the share of training "
-    "samples with b ≤ {theta} from epoch {first} to {last}, is {share:.1%}."
+    " Theorem 4 is about unseen samples, and only one part of it can be measured: the share of training samples with "
+    "b ≤ {theta} in its convergence phase, epochs {first} to {last}, is {share:.1%}."
 )
+NO_FOURTH = " Theorem 4 needs a convergence phase, epochs with ρ < 1/2, and this run has none."
 THEORY_WORDS = (
-    "The paper proves bounds on what APW does to a training set. Here both sides of each are computed from the record, "
-    "epoch by epoch: a solid line has to stay on its side of the dashed one."
+    "The paper proves bounds on what APW does to a training set. Theorems 1 to 3 have two sides that can be computed "
+    "from the record, epoch by epoch: a solid line has to stay on its side of the dashed one."
 )
+NO_PHASE = ["–", "", "–", "no phase that starts with A > 0"]
 
 
 class Sides(NamedTuple):
-    """Both sides of every statement, for one record."""
+    """What the statements say of one record."""
 
     first: theory.DifficultyBound
     second: theory.Effectiveness
     third: theory.Stability
     q: float
-    phase: theory.Phase | None  # the last positive one
+    phase: theory.Phase | None  # the last convergence phase, which Theorem 4 needs
     fourth: float
-    lemma: theory.Decay | None
+    retention: theory.Retention | None  # Lemmas 1 and 2 need one that starts with A_K > 0
+    decay: theory.Decay | None
 
 
 def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
-    """A figure with a panel for each theorem, and a table that counts the epochs in which it holds.
+    """A figure with a panel for each of Theorems 1 to 3, and a table that counts where each statement holds.
 
     Raises:
         Missing: Where the theorems are not about this run, with the reason.
@@ -60,30 +63,52 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
             sides = _compute(records[0])
     except (RecordError, ValueError) as reason:
         raise Missing(str(reason)) from reason
-    first, second, third, q, phase, fourth, lemma = sides
+    first, second, third, q, phase, fourth, retention, decay = sides
     lines = [
         ("Theorem 1", _row(first.hard_weight, first.bound, "<")),
         ("Theorem 2", _row(second.failure, second.bound, "≤")),
         ("Theorem 2, equality", _row(second.mean_exponential, second.product, "=")),
         ("Theorem 3", _row(third.fraction, third.bound, "≥")),
+        ("Lemma 1", _first_lemma(retention)),
+        ("Lemma 2", _second_lemma(decay)),
     ]
-    if lemma is not None and lemma.applies:
-        lines.append(("Lemma 2", _row(np.array([lemma.eta]), np.array([lemma.eta_bound]), "≤")))
     caption = f"{method}, first seed, q = {q:g}. {CAPTION}"
-    if phase is not None:
-        caption += FOURTH.format(theta=THETA, first=phase.first, last=phase.last, share=fourth)
+    told = {} if phase is None else {"theta": THETA, "first": phase.first, "last": phase.last, "share": fourth}
+    caption += FOURTH.format(**told) if told else NO_FOURTH
     image = render(lambda: _draw(sides), key, f"Theorems 1 to 3 for {method}: both sides over the epochs.")
     head = ["Statement", "Left side, last epoch", "", "Right side", "Holds in"]
-    return figure(image, caption) + table("Both sides at the last epoch, and in how many epochs it holds.", head, lines)
+    words = "Both sides at the last epoch, or over the last phase that a lemma is about, and where the statement holds."
+    return figure(image, caption) + table(words, head, lines)
 
 
 def _compute(record: Record) -> Sides:
-    q, positive = theory.strength(record), theory.positive_phases(record)
+    q, phases, positive = theory.strength(record), theory.convergence_phases(record), theory.positive_phases(record)
     sides = theory.difficulty_bound(record), theory.effectiveness(record), theory.stability(record, THETA)
+    phase = phases[-1] if phases else None
+    fourth = math.nan if phase is None else theory.generalisation(record, phase, THETA)
     if not positive:
-        return Sides(*sides, q, None, math.nan, None)
-    phase = positive[-1]
-    return Sides(*sides, q, phase, theory.generalisation(record, phase, THETA), theory.decay(record, phase, THETA))
+        return Sides(*sides, q, phase, fourth, None, None)
+    lemmas = theory.retention(record, positive[-1]), theory.decay(record, positive[-1], THETA)
+    return Sides(*sides, q, phase, fourth, *lemmas)
+
+
+def _first_lemma(lemma: theory.Retention | None) -> list[str]:
+    """Means over the samples whose m grew over the phase, and for how many of them b > m_K."""
+    if lemma is None:
+        return NO_PHASE
+    during, before = lemma.during[lemma.premise], lemma.before[lemma.premise]
+    if not len(during):
+        return ["–", ">", "–", "no sample whose m grew"]
+    good = int((during > before - ROUNDING * np.maximum(1.0, np.abs(before))).sum())
+    return [f"{during.mean():.4g}", ">", f"{before.mean():.4g}", f"{good} of {len(during)} samples"]
+
+
+def _second_lemma(lemma: theory.Decay | None) -> list[str]:
+    if lemma is None:
+        return NO_PHASE
+    if not lemma.applies:
+        return ["–", "≤", "–", f"θ = {THETA} is above γ_min"]
+    return _row(np.array([lemma.eta]), np.array([lemma.eta_bound]), "≤")
 
 
 def _draw(sides: Sides) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import math  # noqa: F401, for the examples
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -11,14 +11,18 @@ import numpy as np
 
 from ..functional.apw import RHO_CLIP
 from ..record import Record, RecordError
+from .setting import PAPER, check_setting, said
 
 __all__ = [
+    "PAPER",
     "Phase",
     "alpha_before",
     "convergence_phases",
     "cumulative_alpha",
     "cumulative_performance",
+    "least",
     "phase_performance",
+    "positive",
     "positive_phases",
     "refuse_phase",
     "relative_performance",
@@ -30,6 +34,7 @@ __all__ = [
 ]
 
 LARGEST = 1e12  # of a scalar; beyond it sums would overflow, and no run has it
+ROUNDING = 1e-10  # a rho this near to 1/2 is 1/2, and so is a sum of log((1 - rho) / rho) this near to 0
 TOLERANCE = 1e-5  # between the recorded rho and the one that alpha and the easiness imply
 
 
@@ -55,43 +60,59 @@ def cumulative_alpha(record: Record) -> np.ndarray:
     """A_K: the sum of alpha_1 to alpha_K for each K, (K,); positive once the later phase outweighs the early one.
 
     Example:
-        >>> record = Record(2)
+        >>> record = Record(2, PAPER)
         >>> record.append({"alpha": -0.5})
         >>> record.append({"alpha": 0.75})
         >>> cumulative_alpha(record)
         array([-0.5 ,  0.25])
     """
-    return np.cumsum(scalars(record, "alpha"))
+    alpha = scalars(record, "alpha")
+    check_setting(record)
+    return np.cumsum(alpha)
+
+
+def positive(record: Record, q: float | None = None) -> np.ndarray:
+    """(K,) bool: whether A_K > 0, and not by rounding alone."""
+    return cumulative_alpha(record) > least(strength(record, q))
+
+
+def least(q: float) -> float:
+    """What a sum of alpha must exceed to be more than rounding."""
+    return ROUNDING / q
 
 
 def strength(record: Record, q: float | None = None) -> float:
-    """q of Eq. 3: the argument, else ``record.meta["q"]``, else what alpha = log((1 - rho) / rho) / q implies.
+    """q of Eq. 3 as the record says it; it is never guessed.
+
+    Args:
+        record: A record of APW in the setting of the theorems.
+        q: The q of the run, for a record that does not say it.
 
     Raises:
-        RecordError: If this q does not explain every alpha: another q, or a phase threshold tau other than 1/2.
+        RecordError: If the record does not say q, says another one, or has an alpha that this q does not explain.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER | {"q": 5})
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 5})
-        >>> round(strength(record), 6)
+        >>> strength(record)
         5.0
     """
     alpha, rho = scalars(record, "alpha"), scalars(record, "rho")
-    logit = np.log1p(-rho) - np.log(rho)
-    q = record.meta.get("q") if q is None else q
-    if q is None:
-        clearest = int(np.argmax(np.abs(logit)))
-        # By Python's division: an alpha that is nearly zero makes it infinite without a warning.
-        q = float(logit[clearest]) / float(alpha[clearest]) if alpha[clearest] else math.inf
-    q = _number(q)
-    if not q >= 2 - 1e-6:
-        raise RecordError(f"the theorems need q >= 2, got q = {q:g}")
-    if not np.allclose(alpha, logit / q, rtol=1e-6, atol=1e-9):
+    check_setting(record)
+    held = said(record, "q")
+    if held is None and q is None:
+        raise RecordError("this record does not say q, which the theorems need; pass the q of the run")
+    strength = _number(q if held is None else held)
+    if q is not None and _number(q) != strength:
+        raise RecordError(f"the run had q = {strength:g}, as its record says, got q = {q:g}; leave q out")
+    if not strength >= 2:
+        raise RecordError(f"the theorems need q >= 2, got q = {strength:g}")
+    if not np.allclose(alpha, (np.log1p(-rho) - np.log(rho)) / strength, rtol=1e-6, atol=1e-9):
         raise RecordError(
-            f"alpha is not log((1 - rho) / rho) / q with q = {q:g} in every epoch; the theorems are about one q and "
-            "tau = 1/2. Pass the q of the run, or leave it out."
+            f"alpha is not log((1 - rho) / rho) / q with q = {strength:g} in every epoch, so this is not a record of "
+            "Eq. 3"
         )
-    return float(q)
+    return strength
 
 
 def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarray:
@@ -102,12 +123,13 @@ def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarr
         epoch: K, from 0; by default the last.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER)
         >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
         >>> cumulative_performance(record)
         array([ 0.5,  0.5,  0.5, -0.5])
     """
     epoch = _epoch(record, epoch)
+    check_setting(record)
     if not epoch:
         return np.zeros(record.n)
     for _, performance in islice(trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
@@ -119,14 +141,14 @@ def relative_performance(record: Record, epoch: int | None = None) -> np.ndarray
     """m_K = g_K / A_K of each sample (Definition 3), (N,); 1 for a sample that was always easy.
 
     Example:
-        >>> record = Record(4)
-        >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
+        >>> record = Record(4, PAPER | {"q": 2})
+        >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
         >>> relative_performance(record)
         array([ 1.,  1.,  1., -1.])
     """
     epoch = _epoch(record, epoch)
     total = alpha_before(record, epoch)
-    if total == 0:
+    if abs(total) <= least(strength(record)):
         raise ValueError(f"A_K is 0 at K = {epoch}, so m_K = g_K / A_K is not defined there")
     return cumulative_performance(record, epoch) / total
 
@@ -135,7 +157,7 @@ def weights(record: Record, epoch: int | None = None) -> np.ndarray:
     """w_K, Eq. 4, from the recorded alpha and easiness: softmax(-g_K), (N,), as w_0 = 1/N.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER)
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
         >>> weights(record).round(4)
         array([0.1667, 0.1667, 0.1667, 0.5   ])
@@ -146,14 +168,18 @@ def weights(record: Record, epoch: int | None = None) -> np.ndarray:
 def convergence_phases(record: Record) -> list[Phase]:
     """The Delta_K-convergence phases (Definition 1) that cannot be made longer: maximal runs of epochs with rho < 1/2.
 
+    A rho that is 1/2 up to rounding belongs to no phase.
+
     Example:
-        >>> record = Record(2)
+        >>> record = Record(2, PAPER)
         >>> for rho in (0.8, 0.4, 0.3, 0.6, 0.2):
         ...     record.append({"rho": rho})
         >>> [(phase.first, phase.last) for phase in convergence_phases(record)]
         [(2, 3), (5, 5)]
     """
-    later = np.concatenate([[False], scalars(record, "rho") < 0.5, [False]])
+    below = scalars(record, "rho") < 0.5 - ROUNDING
+    check_setting(record)
+    later = np.concatenate([[False], below, [False]])
     edges = np.flatnonzero(later[1:] != later[:-1]).tolist()
     return [Phase(start, stop - start) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
 
@@ -165,16 +191,16 @@ def positive_phases(record: Record) -> list[Phase]:
     phase, the rest of it is a positive phase from the first K with A_K > 0 on.
 
     Example:
-        >>> record = Record(2)
-        >>> for rho, alpha in ((0.6, -0.2), (0.4, 0.2), (0.3, 0.4), (0.2, 0.7)):   # A = -0.2, 0, 0.4, 1.1
-        ...     record.append({"rho": rho, "alpha": alpha})
+        >>> record = Record(2, PAPER | {"q": 2})
+        >>> for rho in (0.6, 0.4, 0.3, 0.2):
+        ...     record.append({"rho": rho, "alpha": math.log((1 - rho) / rho) / 2})   # A = -0.2, 0, 0.42, 1.12
         >>> positive_phases(record)
         [Phase(start=3, length=1)]
     """
-    positive = np.concatenate([[False], cumulative_alpha(record) > 0])  # A_0 = 0
+    above = np.concatenate([[False], positive(record)])  # A_0 = 0
     found = []
     for phase in convergence_phases(record):
-        starts = np.flatnonzero(positive[phase.start : phase.last])
+        starts = np.flatnonzero(above[phase.start : phase.last])
         if len(starts):
             found.append(Phase(phase.start + int(starts[0]), phase.length - int(starts[0])))
     return found
@@ -184,7 +210,7 @@ def phase_performance(record: Record, phase: Phase) -> np.ndarray:
     """b_{Delta_K} of each sample, (N,) in [-1, 1]: (g_{K + Delta_K} - g_K) / (A_{K + Delta_K} - A_K), Theorem 4.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER)
         >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
         >>> phase_performance(record, Phase(0, 1))
         array([ 1.,  1.,  1., -1.])
@@ -246,10 +272,11 @@ def alpha_before(record: Record, epoch: int) -> float:
 
 
 def refuse_phase(record: Record, phase: Phase) -> None:
-    """Refuses a phase that is no convergence phase of the record."""
+    """Refuses what is not a convergence phase of the record."""
+    check_setting(record)
     rho = scalars(record, "rho")[max(phase.start, 0) : phase.last]
-    if phase.start < 0 or phase.length < 1 or len(rho) != phase.length or (rho >= 0.5).any():
-        raise ValueError(f"{phase} is no convergence phase of this record; see convergence_phases(record)")
+    if phase.start < 0 or phase.length < 1 or len(rho) != phase.length or (rho >= 0.5 - ROUNDING).any():
+        raise ValueError(f"{phase} is not a convergence phase of this record; see convergence_phases(record)")
 
 
 def _number(q: object) -> float:

@@ -1,4 +1,4 @@
-"""Both sides of the paper"s theorems and lemmas, from a record."""
+"""The paper's theorems and lemmas over a record: both sides of each, and of Theorem 4 the part that can be measured."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy as np
 
 from ..record import Record, RecordError
 from .quantities import (
+    PAPER,  # noqa: F401, for the examples
     Phase,
     alpha_before,
     convergence_phases,
     cumulative_alpha,
+    least,
     phase_performance,
+    positive,
     positive_phases,
     refuse_phase,
     relative_performance,
@@ -24,6 +27,7 @@ from .quantities import (
     strength,
     trajectory,
 )
+from .setting import check_setting
 
 __all__ = [
     "Decay",
@@ -117,13 +121,14 @@ def difficulty_bound(record: Record) -> DifficultyBound:
     """Theorem 1: the weight on hard samples is below L_k^APW / e, for losses that are not negative.
 
     Example:
-        >>> record = Record(2)
+        >>> record = Record(2, PAPER)
         >>> row = {"rho": 0.5, "alpha": 0.0, "threshold": 1.0}
         >>> record.append(row, losses=np.array([0.5, 2.0]), easy=np.array([True, False]))
         >>> both = difficulty_bound(record)
         >>> both.hard_weight, both.bound
         (array([0.5]), array([1.25]))
     """
+    check_setting(record)
     # Losses are kept in float32, so e takes part in that precision: a loss just above e must not seem below it.
     threshold = scalars(record, "threshold").astype(np.float32).astype(np.float64)
     losses, hard_weight, bound = record.history("losses"), [], []
@@ -140,7 +145,7 @@ def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
     """Theorem 2 (training effectiveness): samples become K-retentive at an exponential rate; below 1e-308 stands 0.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER | {"q": 2})
         >>> row = {"rho": 0.25, "alpha": math.log(3) / 2, "z": 3**0.5 / 2}
         >>> record.append(row, easy=np.array([True, True, True, False]))
         >>> four = effectiveness(record)   # 1/4, (3 / sqrt(3) + sqrt(3)) / 4, sqrt(3) / 2, exp(-1/8)
@@ -148,9 +153,9 @@ def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
         (array([0.25]), array([0.866]), array([0.866]), array([0.8825]))
     """
     q, rho, z = strength(record, q), scalars(record, "rho"), scalars(record, "z")
-    failure, log_mean = [], []
+    failure, log_mean, zero = [], [], least(q)
     for _, performance in trajectory(record):
-        failure.append(np.mean(performance <= 0))
+        failure.append(np.mean(performance <= zero))
         log_mean.append(_log_sum_exp(-performance) - math.log(record.n))
     bound = np.exp(-4 / q * np.cumsum((0.5 - rho) ** 2))
     return Effectiveness(np.array(failure), np.exp(log_mean), np.exp(np.cumsum(np.log(z))), bound)
@@ -160,26 +165,26 @@ def stability(record: Record, theta: float, q: float | None = None) -> Stability
     """Theorem 3 (training stability): where A_K > 0, few samples have m_K <= theta, for any theta > 0.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER | {"q": 2})
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
         >>> both = stability(record, theta=0.1)   # 1 - (1/2)^0.45 (3/2)^0.55
         >>> both.fraction, both.bound.round(4)
         (array([0.75]), array([0.0851]))
     """
     _refuse_theta(theta)
-    total = cumulative_alpha(record)
+    total, known = cumulative_alpha(record), positive(record, q)
     log_product = np.cumsum(_log_delta(theta, 0.5 - scalars(record, "rho"), strength(record, q)))
     # m_K > theta as g_K > theta A_K: A_K may be as small as rounding leaves it.
     above = [np.mean(performance > theta * a) for a, (_, performance) in zip(total, trajectory(record), strict=True)]
     bound = -np.expm1(np.minimum(log_product, LARGEST_LOG))
-    return Stability(np.where(total > 0, above, np.nan), np.where(total > 0, bound, np.nan))
+    return Stability(np.where(known, above, np.nan), np.where(known, bound, np.nan))
 
 
 def decay(record: Record, phase: Phase, theta: float, q: float | None = None) -> Decay:
     """Lemma 2 and eta(Delta_K), Eq. 9: how fast the product of Theorem 3 falls over a convergence phase.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER | {"q": 2})
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2})
         >>> terms = decay(record, Phase(0, 1), theta=0.1)
         >>> terms.applies, round(terms.eta, 4), round(terms.eta_bound, 4)
@@ -204,15 +209,16 @@ def retention(record: Record, phase: Phase) -> Retention:
     """Lemma 1: a sample whose m grows over a phase that starts with A_K > 0 is easy more often in it than before.
 
     Example:
-        >>> record = Record(4)   # weights after epoch 1: 1/6, 1/6, 1/6, 1/2
+        >>> record = Record(4, PAPER | {"q": 2})   # weights after epoch 1: 1/6, 1/6, 1/6, 1/2
         >>> record.append({"rho": 0.25, "alpha": math.log(3) / 2}, easy=np.array([True, True, True, False]))
         >>> record.append({"rho": 1 / 6, "alpha": math.log(5) / 2}, easy=np.array([False, True, True, True]))
         >>> lemma = retention(record, Phase(1, 1))
         >>> lemma.before, lemma.after.round(4), lemma.during
         (array([ 1.,  1.,  1., -1.]), array([-0.1886,  1.    ,  1.    ,  0.1886]), array([-1.,  1.,  1.,  1.]))
     """
-    during, total = phase_performance(record, phase), alpha_before(record, phase.start)
-    if total <= 0:
+    during = phase_performance(record, phase)
+    if not phase.start or not positive(record)[phase.start - 1]:
+        total = alpha_before(record, phase.start)
         raise ValueError(f"Lemma 1 is about phases that start with A_K > 0, and A_{phase.start} is {total:g}")
     before, after = relative_performance(record, phase.start), relative_performance(record, phase.last)
     return Retention(before, after, during, (after > before) & (before > 0))
@@ -225,7 +231,7 @@ def generalisation(record: Record, phase: Phase, theta: float) -> float:
     covering number of the networks' easiness functions. That number is not computable, so neither is here.
 
     Example:
-        >>> record = Record(4)
+        >>> record = Record(4, PAPER | {"q": 2})
         >>> record.append({"rho": 0.25, "alpha": 0.5}, easy=np.array([True, True, True, False]))
         >>> generalisation(record, Phase(0, 1), theta=0.1)
         0.25
@@ -243,10 +249,11 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         q: As for ``strength``.
 
     Raises:
-        RecordError: If the record has no alpha (its method was not APW), lacks the histories, or is not of E-weighting.
+        RecordError: If the record has no alpha (its method was not APW), lacks the histories, or is of another setting
+            than that of the theorems.
 
     Example:
-        >>> record = Record(4, {"q": 2})
+        >>> record = Record(4, PAPER | {"q": 2})
         >>> row = {"rho": 0.25, "alpha": math.log(3) / 2, "z": 3**0.5 / 2, "threshold": 1.0}
         >>> record.append(row, losses=np.array([0.1, 0.2, 0.3, 2.0]), easy=np.array([True, True, True, False]))
         >>> values = summary(record)
@@ -264,7 +271,7 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
 
 
 def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
-    second, positive = effectiveness(record, q), positive_phases(record)
+    second, phases, later = effectiveness(record, q), convergence_phases(record), positive_phases(record)
     return {
         "epochs": len(record.epochs),
         "samples": record.n,
@@ -277,9 +284,15 @@ def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
         "theorem_1": _last(difficulty_bound(record), "hard_weight", "bound"),
         "theorem_2": _last(second, "failure", "mean_exponential", "product", "bound"),
         "theorem_3": _last(stability(record, theta, q), "fraction", "bound"),
-        "phases": [[phase.first, phase.last] for phase in convergence_phases(record)],
-        "positive_phase": _phase_summary(record, positive[-1], theta, q) if positive else None,
+        "theorem_4": _fourth(record, phases[-1], theta) if phases and cumulative_alpha(record).any() else None,
+        "phases": [[phase.first, phase.last] for phase in phases],
+        "positive_phase": _phase_summary(record, later[-1], theta, q) if later else None,
     }
+
+
+def _fourth(record: Record, phase: Phase, theta: float) -> dict[str, Any]:
+    """Theorem 4 needs a convergence phase, whatever A_K it starts with."""
+    return {"first": phase.first, "last": phase.last, "fraction": generalisation(record, phase, theta)}
 
 
 def _phase_summary(record: Record, phase: Phase, theta: float, q: float | None) -> dict[str, Any]:
@@ -289,7 +302,6 @@ def _phase_summary(record: Record, phase: Phase, theta: float, q: float | None) 
         "last": phase.last,
         "lemma_1": {"premise": _plain(lemma.premise.mean())},
         "lemma_2": {"applies": terms.applies, "eta": _plain(terms.eta), "eta_bound": _plain(terms.eta_bound)},
-        "theorem_4": {"fraction": generalisation(record, phase, theta)},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from ...core import Batch, Epoch, Step, Task, checks, distributed
 from ...functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
 
-__all__ = ["MetaSet", "count_rows", "rows_of"]
+__all__ = ["MetaSet", "count_rows", "rate_now", "rows_of"]
 
 
 class MetaSet(nn.Module):
@@ -124,6 +124,13 @@ class MetaSet(nn.Module):
                 raise ValueError("rows can be held out only by a Curriculum, which can fetch them; pass meta=(x, y)")
             return task.rows(rows)
         return rows_of(self.meta, rows, step.batch.x, step.losses.device).with_(task=task)
+
+
+def rate_now(virtual_lr: float | Callable[[], float], interval: str) -> float:
+    """The virtual learning rate of this step: the number, or what the function gives now."""
+    rate = virtual_lr() if callable(virtual_lr) else virtual_lr
+    checks.real("virtual_lr", rate, interval)
+    return float(rate)
 
 
 def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str = "meta") -> Batch:

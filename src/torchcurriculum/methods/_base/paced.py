@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -26,11 +27,14 @@ class Paced(Method, ABC):
 
     Args:
         n: Rows of the training set.
-        pace: ``t -> lambda_t``, from 0.
+        pace: ``t -> lambda_t``, t epochs or steps after the warm-up, from 0.
         warmup: Epochs of plain training before the pacing begins.
         scheme: Weights within the selection; ``power`` and ``ratio`` are its knobs.
         power: See ``functional.self_paced_weights``.
         ratio: See ``functional.self_paced_weights``.
+        batch_size: Rows of the global batch; then t counts optimizer steps in place of epochs. The rows of an epoch are
+            chosen at its start, so the share stays the same until its last step; while the set is small, epochs are
+            short.
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.
@@ -39,6 +43,7 @@ class Paced(Method, ABC):
     confidence: Tensor
     share: Tensor
     age: Tensor
+    steps: Tensor
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class Paced(Method, ABC):
         scheme: Scheme = "hard",
         power: float = 3.0,
         ratio: float = 0.5,
+        batch_size: int | None = None,
     ) -> None:
         super().__init__()
         self.n = n = checks.whole("n", n, what="the number of training rows")
@@ -55,15 +61,26 @@ class Paced(Method, ABC):
         pace(0)  # refuses bad knobs now and not after the warm-up
         self_paced_weights(torch.zeros(0), 1.0, scheme, power, ratio)
         self.pace = pace
+        self.batch_size = None if batch_size is None else checks.whole("batch_size", batch_size)
         self.scheme, self.power, self.ratio = scheme, power, ratio
         self.register_buffer("confidence", torch.ones(n, dtype=torch.float64))
         self.register_buffer("share", torch.ones((), dtype=torch.float64))
         self.register_buffer("age", torch.zeros((), dtype=torch.float64))
+        if batch_size is not None:
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def for_run(cls, n: int, epochs: int, grow: int | None = None, **options: Any) -> Self:
+    def for_run(
+        cls, n: int, epochs: int, grow: int | None = None, batch_size: int | None = None, **options: Any
+    ) -> Self:
         """Everything is in use half-way through the run, unless ``grow`` says otherwise."""
-        return cls(n, grow=max(1, epochs // 2) if grow is None else grow, **options)  # type: ignore[call-arg]
+        grow = max(1, epochs // 2) * cls.steps_of(n, batch_size) if grow is None else grow
+        return cls(n, grow=grow, batch_size=batch_size, **options)  # type: ignore[call-arg]
+
+    @staticmethod
+    def steps_of(rows: int, batch_size: int | None) -> int:
+        """What an epoch over ``rows`` rows counts: its steps, or one where time is counted in epochs."""
+        return 1 if batch_size is None else math.ceil(rows / checks.whole("batch_size", batch_size))
 
     @property
     def weights(self) -> Tensor:
@@ -77,15 +94,18 @@ class Paced(Method, ABC):
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The easiest share of the rows; all of them in the warm-up and once the pace reaches one."""
         t = epoch.number - self.warmup - 1
-        share = 1.0 if t < 0 else self.pace(t)
+        share = 1.0 if t < 0 else self.pace(t if self.batch_size is None else int(self.steps))
         size = subset_size(share, self.n)
         self.share.fill_(share)
+        rows = None
         if size == self.n:
             self.confidence.fill_(1.0)
-            return None
-        weights = self._select(self.difficulty(epoch).to(self.confidence), size, epoch)
-        rows = weights.nonzero().flatten()
-        self.confidence.copy_(weights / weights[rows].mean())
+        else:
+            weights = self._select(self.difficulty(epoch).to(self.confidence), size, epoch)
+            rows = weights.nonzero().flatten()
+            self.confidence.copy_(weights / weights[rows].mean())
+        if self.batch_size is not None and t >= 0:
+            self.steps += self.steps_of(self.n if rows is None else len(rows), self.batch_size)
         return rows
 
     def weigh(self, step: Step) -> Tensor:

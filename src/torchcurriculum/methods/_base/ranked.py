@@ -28,7 +28,7 @@ class Ranked(Paced):
         order: ``"easy"`` first, ``"hard"`` first (anti-curriculum), or ``"random"`` (the control arm: the same pace and
             cost in steps, no difficulty; it leaves ``scores`` aside).
         groups: (N,) int64 groups, for example classes, that keep their shares in every subset; None does not balance.
-        scheme: Weights within the selection, for ``Paced``.
+        scheme: Weights within the selection and ``batch_size``, for ``Paced``.
     """
 
     ranks: Tensor

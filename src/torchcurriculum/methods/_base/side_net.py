@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from ...core import Step, checks, distributed
 from ...functional.meta import flatten, gradient, undisturbed
 from ...functional.optim import adam_step
 
-__all__ = ["Perceptron", "SideNet"]
+__all__ = ["Perceptron", "SideNet", "scorer_like"]
 
 ROUNDING = 1e-14  # of the largest entry of a gradient in float64
 LARGEST_RATE = 1e6  # the parameters move by this much in a step; their scores must stay finite
@@ -110,6 +111,7 @@ class SideNet(_Resizing):
                 raise ValueError("a network on inputs needs the forward function; pass Batch(..., task=Task(...))")
             with undisturbed(step.losses.device):
                 scores = step.batch.task.forward(self.net, step.batch.x)
+        scores = getattr(scores, "logits", scores)
         if not isinstance(scores, Tensor) or scores.numel() != len(scores):
             shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(f"the network must give one score for each sample, shape (B,) or (B, 1), but gave {shape}")
@@ -127,6 +129,36 @@ class SideNet(_Resizing):
         with torch.no_grad():
             for p, piece in zip(parameters, change.split([p.numel() for p in parameters]), strict=True):
                 p.add_(piece.view_as(p))
+
+
+def scorer_like(model: nn.Module) -> nn.Module:
+    """A copy of a model with one output in place of its classes, as ``net=`` of ``ScreenerNet`` and ``DDS``.
+
+    Its last linear layer is replaced by one that starts at zero, so that all samples start with the same score; the
+    other layers start as the model's are now.
+
+    Args:
+        model: A model that ends in an ``nn.Linear``.
+
+    Example:
+        >>> scorer_like(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)))(torch.ones(2, 2)).tolist()
+        [[0.0], [0.0]]
+    """
+    net = copy.deepcopy(distributed.unwrapped(model))
+    heads = [name for name, part in net.named_modules() if isinstance(part, nn.Linear)]
+    if not heads:
+        name = type(model).__name__
+        raise ValueError(f"{name} has no nn.Linear to replace by a layer of one output; pass a network of your own")
+    old = net.get_submodule(heads[-1])
+    assert isinstance(old, nn.Linear)
+    head = nn.Linear(old.in_features, 1, device="meta").to_empty(device=old.weight.device).to(old.weight.dtype)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    if not heads[-1]:  # the model is a linear layer
+        return head
+    above, _, place = heads[-1].rpartition(".")
+    setattr(net.get_submodule(above), place, head)
+    return net.requires_grad_()
 
 
 def _without_noise(gradient: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
 from .adaptive_cl import AdaptiveCL
+from .argmax import Argmax
 from .baby_step import BabyStep
 from .both import Both
 from .c2f import C2F
@@ -11,6 +12,7 @@ from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
 from .efficient_train import EfficientTrain
+from .elr import ELR
 from .infobatch import InfoBatch
 from .lambda_step import LambdaStep
 from .lgl import LGL
@@ -24,6 +26,7 @@ from .registry import build, entry, names, register
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .screenernet import ScreenerNet
+from .small_loss import SmallLoss
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -40,6 +43,7 @@ __all__ = [
     "DCL",
     "DDS",
     "DIHCL",
+    "ELR",
     "LGL",
     "LRE",
     "MCL",
@@ -49,6 +53,7 @@ __all__ = [
     "SPLD",
     "TTCL",
     "AdaptiveCL",
+    "Argmax",
     "BabyStep",
     "Both",
     "EfficientTrain",
@@ -60,6 +65,7 @@ __all__ = [
     "RLTeacher",
     "Sampled",
     "ScreenerNet",
+    "SmallLoss",
     "SuperLoss",
     "Then",
     "Vanilla",

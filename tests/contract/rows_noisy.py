@@ -1,0 +1,13 @@
+"""Methods for noisy labels: selection by loss or prediction, regularisers, second networks, weight averaging."""
+
+from __future__ import annotations
+
+from .row import Row
+
+LEFT_OUT = "wrong labels are left out: the loss of the true labels falls, that of the given ones rises"
+
+ROWS = [
+    Row("argmax", {"warmup": 1}, zero={"warmup": 99}, sums="any", trains_reason=LEFT_OUT),
+    Row("small-loss", {"forget": 0.4, "gradual": 3}, zero={"forget": 0.0}, trains_reason=LEFT_OUT),
+    Row("elr", zero={"lam": 0.0}),
+]

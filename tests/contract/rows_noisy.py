@@ -9,5 +9,6 @@ LEFT_OUT = "wrong labels are left out: the loss of the true labels falls, that o
 ROWS = [
     Row("argmax", {"warmup": 1}, zero={"warmup": 99}, sums="any", trains_reason=LEFT_OUT),
     Row("small-loss", {"forget": 0.4, "gradual": 3}, zero={"forget": 0.0}, trains_reason=LEFT_OUT),
+    Row("drw", {"start": 2, "beta": 0.9}, zero={"beta": 0.0}),
     Row("elr", zero={"lam": 0.0}),
 ]

@@ -11,6 +11,7 @@ from .cbs import CBS
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
+from .drw import DRW
 from .efficient_train import EfficientTrain
 from .elr import ELR
 from .infobatch import InfoBatch
@@ -43,6 +44,7 @@ __all__ = [
     "DCL",
     "DDS",
     "DIHCL",
+    "DRW",
     "ELR",
     "LGL",
     "LRE",

@@ -8,13 +8,16 @@ from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
+from .co_teaching import CoTeaching
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
 from .drw import DRW
 from .efficient_train import EfficientTrain
 from .elr import ELR
+from .ema import EMA
 from .infobatch import InfoBatch
+from .jocor import JoCoR
 from .lambda_step import LambdaStep
 from .lgl import LGL
 from .lre import LRE
@@ -28,6 +31,7 @@ from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .screenernet import ScreenerNet
 from .small_loss import SmallLoss
+from .sop import SOP
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -46,10 +50,12 @@ __all__ = [
     "DIHCL",
     "DRW",
     "ELR",
+    "EMA",
     "LGL",
     "LRE",
     "MCL",
     "RAPW",
+    "SOP",
     "SPCL",
     "SPL",
     "SPLD",
@@ -58,8 +64,10 @@ __all__ = [
     "Argmax",
     "BabyStep",
     "Both",
+    "CoTeaching",
     "EfficientTrain",
     "InfoBatch",
+    "JoCoR",
     "LambdaStep",
     "MWNet",
     "Mixed",

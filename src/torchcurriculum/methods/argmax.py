@@ -22,8 +22,8 @@ class Argmax(Remembering):
     while training: :math:`t \leftarrow m\,t + (1 - m)\,p`. The loss of a batch is the mean over the rows that agree.
     All rows pass through the network in every epoch, so a row that was left out may come back.
 
-    There is no one paper. That a label which the network contradicts is probably wrong is the selection step of many
-    methods; alone, it is the baseline that a method for noisy labels has to beat.
+    It is the filter of SELF without its second network and consistency loss, and the selection step of many methods:
+    alone, it is the baseline that a method for noisy labels has to beat.
 
     Args:
         n: Rows of the training set.
@@ -40,6 +40,9 @@ class Argmax(Remembering):
         >>> batch = Batch(None, torch.tensor([0, 0, 0]), torch.arange(3))
         >>> Argmax(3, warmup=0).weigh(Step(None, batch, logits, torch.zeros(3)))
         tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)
+
+    Reference:
+        Nguyen et al., SELF: Learning to Filter Noisy Labels with Self-Ensembling, ICLR 2020.
     """
 
     kept: Tensor

@@ -51,7 +51,10 @@ class DRW(Resizing, Method):
         self.start, self.beta = checks.whole("start", start, 0), beta
         self.register_buffer("log_weights", torch.zeros(0, dtype=torch.float64))
         if counts is not None:
-            self._count(torch.as_tensor(counts))
+            known = torch.as_tensor(counts)
+            if known.ndim != 1 or not len(known) or not bool((known > 0).all()):
+                raise ValueError(f"counts must hold the rows of each class, at least 1 of each, got {counts!r:.60}")
+            self._count(known)
 
     @classmethod
     def for_run(  # type: ignore[override]
@@ -78,12 +81,10 @@ class DRW(Resizing, Method):
         return step.normalise(self.log_weights[check_labels(step.batch.y, "DRW")[: len(step.index)]])
 
     def _count(self, counts: Tensor) -> None:
-        if counts.ndim != 1 or not len(counts) or not bool((counts > 0).all()):
-            raise ValueError(
-                f"DRW needs at least one row of each class to weigh it, got counts {counts.tolist()!r:.60}; number the "
-                "classes from 0 without gaps"
-            )
-        self.log_weights = effective_weights(counts, self.beta).log().to(self.log_weights.device)
+        """Weights by counts; a class without rows is never asked for."""
+        present, weights = counts > 0, torch.ones(len(counts), dtype=torch.float64)
+        weights[present] = effective_weights(counts[present], self.beta)
+        self.log_weights = weights.log().to(self.log_weights.device)
 
 
 register(

@@ -19,6 +19,7 @@ class Resizing(nn.Module):
             value = state_dict.get(prefix + name)
             if not isinstance(value, Tensor) or tensor is None or (value.numel() and tensor.numel()):
                 continue
-            if tensor.ndim == 1 or value.shape[:1] == tensor.shape[:1]:  # the number of rows is always known
+            # Only the last dimension is unknown at first; PyTorch refuses what differs elsewhere.
+            if value.ndim == tensor.ndim and value.shape[:-1] == tensor.shape[:-1]:
                 tensor.data = torch.empty_like(value, device=tensor.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)

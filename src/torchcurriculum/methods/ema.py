@@ -69,7 +69,7 @@ class EMA(Wrapper):
         if not self.average.known:
             self.average.take(net)
         share = (1 - (1 + self.steps) / (10 + self.steps)).clamp_min(1 - self.decay)
-        self.average.move(net, share.to(self.average.parameters_.dtype))
+        self.average.move(net, share.to(self.average.values.dtype))
         self.steps += 1
         return self.method.view(model, batch)
 

@@ -30,29 +30,29 @@ class Weights(Resizing):
     The model lends its structure, so nothing of it is copied but numbers, and the state needs no pickle.
     """
 
-    parameters_: Tensor
+    values: Tensor
     statistics: Tensor
     counters: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("parameters_", torch.zeros(0))
+        self.register_buffer("values", torch.zeros(0))
         self.register_buffer("statistics", torch.zeros(0))  # buffers of floating point
         self.register_buffer("counters", torch.zeros(0, dtype=torch.int64))  # other buffers
 
     @property
     def known(self) -> bool:
         """Whether there are values."""
-        return bool(self.parameters_.numel())
+        return bool(self.values.numel())
 
     def take(self, net: nn.Module) -> None:
         """Takes the values that ``net`` has now."""
-        self.parameters_, self.statistics, self.counters = _flat(net)
+        self.values, self.statistics, self.counters = _flat(net)
 
     def move(self, net: nn.Module, share: Tensor) -> None:
         """Moves by a share of the way to the values of ``net``; counters are taken."""
         parameters, statistics, self.counters = _flat(net)
-        self.parameters_ += share * (parameters - self.parameters_)
+        self.values += share * (parameters - self.values)
         self.statistics += share * (statistics - self.statistics)
 
     def named(self, net: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -61,7 +61,7 @@ class Weights(Resizing):
         others = [b for b in net.buffers() if not b.is_floating_point()]
         pieces = iter(_pieces(self.statistics, floats)), iter(_pieces(self.counters, others))
         buffers = {name: next(pieces[not b.is_floating_point()]) for name, b in net.named_buffers()}
-        leaves = dict(zip(dict(net.named_parameters()), _pieces(self.parameters_, list(net.parameters())), strict=True))
+        leaves = dict(zip(dict(net.named_parameters()), _pieces(self.values, list(net.parameters())), strict=True))
         return leaves, buffers
 
     def model_like(self, model: nn.Module) -> nn.Module:
@@ -136,12 +136,12 @@ class Peer(Weights):
         """One step of Adam on the sum over ranks of ``objective``, a scalar of what ``measure`` gave last."""
         slopes = gradient(objective, self._leaves).split([leaf.numel() for leaf in self._leaves])
         slope = flatten([slope * learns for slope, learns in zip(slopes, self._learning, strict=True)])
-        slope = distributed.total(slope).to(self.parameters_.dtype)
+        slope = distributed.total(slope).to(self.values.dtype)
         if not self.first.numel():
             self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
         self.steps += 1
         change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), self.lr)
-        self.parameters_ = self.parameters_ + change
+        self.values = self.values + change
         self._leaves = []  # and the graph of the pass with them
 
 

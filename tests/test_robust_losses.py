@@ -229,6 +229,10 @@ def test_drw_counts_the_labels_once() -> None:
         for batch in curriculum.epoch(model):
             curriculum.loss(model, batch).backward()
     torch.testing.assert_close(method.log_weights.exp(), effective_weights(torch.tensor([4, 2]), 0.5))
+    curriculum.start(model)
+    curriculum.accumulate(2)
+    parts = [curriculum.loss(model, batch) for batch in curriculum.epoch(model)]
+    assert all(part.isfinite() for part in parts)
     gap, labels = DRW(start=1, beta=0.5), torch.tensor([0, 2, 2])  # no row of class 1
     gap.plan(Epoch(1, 3, torch.zeros(3), lambda: torch.zeros(3), measure=lambda function, model: labels))
     assert gap.log_weights.exp().tolist() == pytest.approx([1.2, 1, 0.8], rel=1e-14)

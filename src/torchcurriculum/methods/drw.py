@@ -78,7 +78,8 @@ class DRW(Resizing, Method):
         """Equal weights at first, then those of the rows' classes."""
         if step.epoch <= self.start:
             return step.uniform()
-        return step.normalise(self.log_weights[check_labels(step.batch.y, "DRW")[: len(step.index)]])
+        rows = len(step.losses)  # asked for, so that nobody weighs rows whose labels are not known yet
+        return step.normalise(self.log_weights[check_labels(step.batch.y, "DRW")[:rows]])
 
     def _count(self, counts: Tensor) -> None:
         """Weights by counts; a class without rows is never asked for."""

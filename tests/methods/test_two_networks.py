@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchcurriculum import Arrays, Batch, Curriculum, Mixup, Step, SuperLoss, Vanilla
+from torchcurriculum import Arrays, Batch, Curriculum, Mixup, Step, SuperLoss, Then, Vanilla
 from torchcurriculum.core import Epoch, Task
 from torchcurriculum.functional.coteaching import joint_losses
 from torchcurriculum.methods import EMA, SOP, CoTeaching, JoCoR
@@ -118,18 +119,37 @@ def data() -> Arrays:
     return Arrays(x, x[:, :3].argmax(1))
 
 
-def trained(method: Any, epochs: int = 2) -> tuple[nn.Module, Curriculum]:
+def trained(method: Any, epochs: int = 2, steps: int = 99, state: Any = None) -> tuple[nn.Module, Curriculum]:
+    """Trains for ``epochs`` epochs, or ``steps`` steps, from the start or from a state of model and curriculum."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Normed()
     curriculum = Curriculum(method, data(), batch_size=8)
+    if state is not None:
+        model.load_state_dict(state[0])
+        curriculum.load_state_dict(state[1])
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
-    for _ in range(epochs):
+    while curriculum.number < epochs or curriculum.is_open:
         for batch in curriculum.epoch(model):
             optimizer.zero_grad()
             curriculum.loss(model, batch).backward()
             optimizer.step()
+            steps -= 1
+            if not steps:
+                return model, curriculum
     return model, curriculum
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: CoTeaching(2), lambda: JoCoR(2), lambda: EMA(Vanilla()), lambda: Then(Vanilla(), 1, JoCoR(1))]
+)
+def test_resuming_with_batch_statistics_is_bit_equal(make: Any) -> None:
+    whole, expected = trained(make())
+    model, stopped = trained(make(), steps=4)
+    resumed, found = trained(make(), state=copy.deepcopy((model.state_dict(), stopped.state_dict())))
+    assert all(torch.equal(value, resumed.state_dict()[name]) for name, value in whole.state_dict().items())
+    for name, value in expected.method.state_dict().items():
+        assert torch.equal(value, found.method.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("make", [CoTeaching, JoCoR])

@@ -62,8 +62,9 @@ register(
     "co-teaching",
     CoTeaching,
     "two networks, each trained on the rows that the other finds easy",
-    when="The share of wrong labels is roughly known, and time for two networks: set forget to that share. Compare it "
-    "with `small-loss`, which needs one.",
+    when="The share of wrong labels is roughly known, and time for two networks: set forget to that share. Digits, "
+    "40 % wrong, five seeds, last epoch: 92.95 ± 1.61 with forget=0.4; `small-loss`, which needs one network, "
+    "91.80 ± 1.63; plain training 72.69 ± 8.15.",
     cost="A forward and a backward pass of the second network in each step; three times the parameters in memory, none "
     "for each sample.",
 )

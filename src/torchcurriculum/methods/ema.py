@@ -82,8 +82,9 @@ register(
     "ema",
     EMA,
     "an average of the weights over the last steps, for evaluation, around any method",
-    when="Almost always worth a look: an average of the weights is steadier than the last ones. It changes what you "
-    "evaluate, not how you train, so use `EMA(method)` and `averaged_model(model)` in a loop of your own; tables of "
-    "`curriculum run` show the weights without averaging.",
+    when="An average of the weights is steadier than the last ones. It changes what you evaluate, not how you train: "
+    "use `EMA(method)` and `averaged_model(model)` in a loop of your own; tables of `curriculum run` show the weights "
+    "without averaging. It is no cure for wrong labels: digits, 40 % wrong, five seeds, last epoch: 73.17 ± 7.86 with "
+    "decay=0.99; plain training 72.69 ± 8.15.",
     cost="No extra pass; once the parameters in memory, and one element-wise operation on them in each step.",
 )

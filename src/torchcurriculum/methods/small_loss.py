@@ -46,6 +46,8 @@ register(
     "small-loss",
     SmallLoss,
     "the largest losses of each batch are left out, more of them until a forget rate is reached",
-    when="The share of wrong labels is roughly known: set forget to it. Uneven classes lose their rare rows.",
+    when="The share of wrong labels is roughly known: set forget to it. Uneven classes lose their rare rows. "
+    "Digits, 40 % wrong, five seeds, last epoch: 91.80 ± 1.63 with forget=0.4, 78.78 ± 2.58 with 0.2; plain training "
+    "72.69 ± 8.15.",
     cost="No extra pass and no memory for each sample; a sort of B losses.",
 )

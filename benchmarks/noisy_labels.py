@@ -45,6 +45,7 @@ def named(name: str, **options: Any) -> Callable[[int], Method]:
 METHODS: dict[str, Callable[[int], Method]] = {
     "vanilla": named("vanilla"),
     "argmax": named("argmax"),
+    "argmax, memory 0": named("argmax", memory=0.0),
     "small-loss, forget 0.2": named("small-loss"),
     "small-loss, forget 0.4": named("small-loss", forget=0.4),
     "co-teaching, forget 0.4": named("co-teaching", forget=0.4),

@@ -147,7 +147,8 @@ def estimate_transition(probabilities: Tensor, quantile: float = 1.0) -> Tensor:
     outlier; ``quantile`` < 1 then leaves out those at and above this quantile.
 
     Args:
-        probabilities: (N, C) predicted probabilities, best of rows that were not trained on.
+        probabilities: (N, C) predicted probabilities, best of rows that were not trained on, by a network that has not
+            memorised its labels.
         quantile: In (0, 1]; the authors take 0.97 for CIFAR-100.
 
     Returns:

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"record", "theory", "audit"},
     # ------------------------------------------------------------------
     "data": {"distributed"},
-    "losses": {"core", "distributed"},
+    "losses": {"core", "distributed", "functional"},
     "checkpoint": {"distributed", "record"},
     "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record"},
 }

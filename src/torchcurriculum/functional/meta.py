@@ -80,13 +80,14 @@ class _Bound(nn.Module):
         return self.losses(self.net)
 
 
-def losses_at(losses: Losses, net: nn.Module, parameters: Parameters) -> Tensor:
+def losses_at(losses: Losses, net: nn.Module, parameters: Parameters, buffers: Parameters | None = None) -> Tensor:
     """``losses(net)`` at other parameters, in the mode of ``net``; its buffers (batch statistics) are not written.
 
     Args:
         losses: ``losses(net) -> (B,)``, for example the user's forward and loss functions on a batch.
         net: The model.
         parameters: Values by name.
+        buffers: Values of the buffers by name, which are written; None takes copies of the model's.
 
     Returns:
         (B,) losses.
@@ -97,7 +98,8 @@ def losses_at(losses: Losses, net: nn.Module, parameters: Parameters) -> Tensor:
         tensor([3., 3.])
     """
     values = {f"net.{name}": value for name, value in parameters.items()}
-    values |= {f"net.{name}": buffer.clone() for name, buffer in net.named_buffers()}
+    own = {name: buffer.clone() for name, buffer in net.named_buffers()} if buffers is None else buffers
+    values |= {f"net.{name}": buffer for name, buffer in own.items()}
     device = next(iter(parameters.values())).device
     with undisturbed(device):
         return functional_call(_Bound(losses, net), values, ())

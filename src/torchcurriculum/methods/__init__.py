@@ -3,18 +3,24 @@
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
 from ._base.side_net import scorer_like
 from .adaptive_cl import AdaptiveCL
+from .argmax import Argmax
 from .baby_step import BabyStep
 from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
 from .cutmix import CutMix
+from .co_teaching import CoTeaching
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
+from .drw import DRW
 from .efficient_train import EfficientTrain
 from .efficient_train_plus import EfficientTrainPlus
+from .elr import ELR
+from .ema import EMA
 from .infobatch import InfoBatch
+from .jocor import JoCoR
 from .lambda_step import LambdaStep
 from .lgl import LGL
 from .lre import LRE
@@ -27,6 +33,8 @@ from .registry import build, entry, names, register
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .screenernet import ScreenerNet
+from .small_loss import SmallLoss
+from .sop import SOP
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -43,21 +51,28 @@ __all__ = [
     "DCL",
     "DDS",
     "DIHCL",
+    "DRW",
+    "ELR",
+    "EMA",
     "LGL",
     "LRE",
     "MCL",
     "RAPW",
+    "SOP",
     "SPCL",
     "SPL",
     "SPLD",
     "TTCL",
     "AdaptiveCL",
+    "Argmax",
     "BabyStep",
     "Both",
     "CutMix",
+    "CoTeaching",
     "EfficientTrain",
     "EfficientTrainPlus",
     "InfoBatch",
+    "JoCoR",
     "LambdaStep",
     "MWNet",
     "Mixed",
@@ -65,6 +80,7 @@ __all__ = [
     "RLTeacher",
     "Sampled",
     "ScreenerNet",
+    "SmallLoss",
     "SuperLoss",
     "Then",
     "Vanilla",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from ...core import Step, checks, distributed
 from ...functional.meta import flatten, gradient, undisturbed
 from ...functional.optim import adam_step
+from .sized import Resizing
 
 __all__ = ["Perceptron", "SideNet", "scorer_like"]
 
@@ -20,19 +20,7 @@ ROUNDING = 1e-14  # of the largest entry of a gradient in float64
 LARGEST_RATE = 1e6  # the parameters move by this much in a step; their scores must stay finite
 
 
-class _Resizing(nn.Module):
-    """Takes shapes that are known only after the first step from the state it loads."""
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
-            value = state_dict.get(prefix + name)
-            if not isinstance(value, Tensor) or tensor is None or (value.numel() and tensor.numel()):
-                continue
-            tensor.data = torch.empty_like(value, device=tensor.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-class Perceptron(_Resizing):
+class Perceptron(Resizing):
     """Features -> hidden units -> one score, in float64. The last layer starts at zero, so all scores are equal.
 
     Args:
@@ -79,7 +67,7 @@ class Perceptron(_Resizing):
         return (2 * uniform - 1) / math.sqrt(max(inputs, 1))
 
 
-class SideNet(_Resizing):
+class SideNet(Resizing):
     """A network and Adam over its parameters, with gradients summed over the ranks.
 
     Args:

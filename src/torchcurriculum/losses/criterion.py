@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .core import Batch, Epoch, Method, Step, Task, checks
-from .distributed import derive, merge_rows, rank, total
+from ..core import Batch, Epoch, Method, Step, Task, checks
+from ..distributed import derive, merge_rows, rank, total
 
 __all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
 

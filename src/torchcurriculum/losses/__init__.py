@@ -1,0 +1,32 @@
+"""Losses of each sample: from any criterion, and robust ones."""
+
+from .criterion import PerSample, Weighted, fold, per_sample, reduction_of, weighted
+from .robust import (
+    LDAM,
+    Bootstrapped,
+    ClassBalanced,
+    Focal,
+    ForwardCorrected,
+    GeneralisedCrossEntropy,
+    LogitAdjusted,
+    SymmetricCrossEntropy,
+    estimate_transition,
+)
+
+__all__ = [
+    "LDAM",
+    "Bootstrapped",
+    "ClassBalanced",
+    "Focal",
+    "ForwardCorrected",
+    "GeneralisedCrossEntropy",
+    "LogitAdjusted",
+    "PerSample",
+    "SymmetricCrossEntropy",
+    "Weighted",
+    "estimate_transition",
+    "fold",
+    "per_sample",
+    "reduction_of",
+    "weighted",
+]

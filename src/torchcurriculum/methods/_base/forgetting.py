@@ -1,0 +1,57 @@
+"""`Forgetting`: the parent of methods that leave out the rows with the largest losses of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ...core import Epoch, Method, Step, checks, distributed
+from ...functional.coteaching import forget_rate
+
+__all__ = ["Forgetting"]
+
+
+class Forgetting(Method):
+    """Abstract: small losses of a batch count, fewer of them in each epoch until a share ``forget`` is left out.
+
+    Args:
+        gradual: T_k, the epochs until the share is reached.
+        forget: tau, the share that is left out in the end, in [0, 1).
+    """
+
+    forgotten: Tensor
+
+    def __init__(self, gradual: int, forget: float) -> None:
+        super().__init__()
+        checks.real("forget", forget, "[0, 1)", "it is the share of wrong labels")
+        self.gradual, self.forget = checks.whole("gradual", gradual), forget
+        self.register_buffer("forgotten", torch.tensor(0.0, dtype=torch.float64))
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, gradual: int | None = None, **options: Any) -> Self:
+        """The authors' ten epochs, or a quarter of a run that is shorter than forty."""
+        return cls(gradual=min(10, max(1, epochs // 4)) if gradual is None else gradual, **options)
+
+    def plan(self, epoch: Epoch) -> None:
+        """All rows; notes how many of a batch will be left out."""
+        self.forgotten.fill_(forget_rate(epoch.number, self.forget, self.gradual))
+
+    def smallest(self, step: Step, losses: Tensor) -> Tensor:
+        """(B,) equal weights over the smallest losses of the global batch, and over those equal to the largest kept.
+
+        As many as the authors keep: the remembered share of the batch, rounded down, but at least one.
+        """
+        losses = losses.detach().double()
+        if not len(losses) and distributed.world_size() == 1:
+            return losses
+        share = 1 - forget_rate(step.epoch, self.forget, self.gradual)
+        count = (share * step.size()).floor().clamp_min(1)
+        kept = (losses <= distributed.order_statistics(losses, (count - 1).long().reshape(1))).double()
+        return kept / step.total(kept.sum())
+
+    def report(self) -> Mapping[str, Any]:
+        """The share of a batch that is left out."""
+        return {"forgotten": self.forgotten}

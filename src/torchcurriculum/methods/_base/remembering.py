@@ -1,0 +1,53 @@
+"""`Remembering`: the parent of methods that keep a running mean of the network's predictions for each row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...core import Method, Step, checks
+from .classes import check_classes
+from .sized import Resizing
+
+__all__ = ["Remembering", "classes_of"]
+
+
+def classes_of(step: Step, name: str) -> tuple[Tensor, Tensor]:
+    """(B, C) logits in float32 or more and (B,) labels of a step; an error that says what ``name`` needs."""
+    if step.batch.pair is not None:
+        raise TypeError(f"{name} compares predictions with one label for each row, and these rows are mixtures of two")
+    logits, labels = check_classes(step.logits, step.batch.y, name)
+    return checks.at_least_float32(logits), labels
+
+
+class Remembering(Resizing, Method):
+    """Abstract: t, a running mean of the predicted probabilities of each row.
+
+    Args:
+        n: Rows of the training set.
+        keep: Share of the old mean in the new one, in [0, 1).
+
+    Attributes:
+        predictions: (N, C) the running means; C is known after the first step.
+    """
+
+    predictions: Tensor
+
+    def __init__(self, n: int, keep: float, name: str) -> None:
+        super().__init__()
+        self.n = checks.whole("n", n)
+        checks.real(name, keep, "[0, 1)", "0 is the prediction of this step alone")
+        self.keep = keep
+        self.add_rows("predictions", torch.zeros(n, 0))
+
+    def remember(self, step: Step, probabilities: Tensor) -> Tensor:
+        """(B, C) the running means of the batch, after they have taken these predictions in."""
+        if not self.predictions.numel():
+            self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])
+        elif self.predictions.shape[1] != probabilities.shape[1]:
+            was, now = self.predictions.shape[1], probabilities.shape[1]
+            raise ValueError(f"the model had {was} outputs and has {now} now; make the {type(self).__name__} anew")
+        mean = self.predictions[step.index]
+        mean = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
+        self.predictions.index_copy_(0, step.index, mean)
+        return mean

@@ -1,4 +1,4 @@
-"""One file per method; each knows nothing of the shell that runs it."""
+"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
 from .adaptive_cl import AdaptiveCL

@@ -7,12 +7,17 @@ from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
+from .competence import Competence
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
 from .efficient_train import EfficientTrain
+from .group_dro import GroupDRO
+from .importance_sampling import ImportanceSampling
 from .infobatch import InfoBatch
+from .jtt import JTT
 from .lambda_step import LambdaStep
+from .length_warmup import LengthWarmup
 from .lgl import LGL
 from .lre import LRE
 from .mcl import MCL
@@ -21,9 +26,11 @@ from .mixup import Mixup
 from .mw_net import MWNet
 from .rapw import RAPW
 from .registry import build, entry, names, register
+from .rho_loss import RHOLoss
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .screenernet import ScreenerNet
+from .selective_backprop import SelectiveBackprop
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -40,6 +47,7 @@ __all__ = [
     "DCL",
     "DDS",
     "DIHCL",
+    "JTT",
     "LGL",
     "LRE",
     "MCL",
@@ -51,15 +59,21 @@ __all__ = [
     "AdaptiveCL",
     "BabyStep",
     "Both",
+    "Competence",
     "EfficientTrain",
+    "GroupDRO",
+    "ImportanceSampling",
     "InfoBatch",
     "LambdaStep",
+    "LengthWarmup",
     "MWNet",
     "Mixed",
     "Mixup",
+    "RHOLoss",
     "RLTeacher",
     "Sampled",
     "ScreenerNet",
+    "SelectiveBackprop",
     "SuperLoss",
     "Then",
     "Vanilla",

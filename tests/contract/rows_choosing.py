@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from torchcurriculum import APW, Method, Then, Vanilla
+from torchcurriculum.methods import LambdaStep, Scored
+
 from .problem import N
 from .row import Row
 from .rows_pacing import Teacher
@@ -24,6 +27,14 @@ def grouped(**more: Any) -> Any:
     return lambda data: {"groups": data.y + 3 * (torch.arange(N) % 2), **more}
 
 
+def scored(data: Any, q: float = 3, grand: int | None = 2) -> Method:
+    return Scored(APW(N, q), N, early=2, grand=grand)
+
+
+def scored_then(data: Any, start: float = 0.4) -> Method:
+    return Then(Scored(LambdaStep(N, 2, start, warmup=0), N), 2, Vanilla())
+
+
 ROWS = [
     Row("rho-loss", irreducible(), zero={"fraction": 1.0}),
     Row("rho-loss", irreducible(fraction=0.4, scope="epoch"), zero={"fraction": 1.0}, rank_batch=12),  # of 14 rows
@@ -40,4 +51,6 @@ ROWS = [
     Row("competence", zero=WHOLE),
     Row("competence", lambda data: {"scores": data.y, "start": 0.2}, zero=WHOLE),
     Row("length-warmup", {**LENGTHS, "grow": 2.5, "multiple": 1}, zero={"start": 20}),
+    Row("scored-apw", make=scored, zero=lambda data: scored(data, float("inf"))),
+    Row("scored-then", make=scored_then, zero=lambda data: scored_then(data, 1.0)),
 ]

@@ -59,10 +59,11 @@ def gradient_norms(
     y: Any,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     forward: Callable[[nn.Module, Any], Any] | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     r"""(B,) GraNd, :math:`\lVert \nabla_\theta L(x_i, y_i) \rVert_2` over all parameters that learn.
 
-    The gradients of the rows are computed at once, so B times the memory of one gradient is needed.
+    The gradients of ``chunk`` rows are computed at once, which takes as many times the memory of one gradient.
 
     Args:
         model: In the mode in which it is to be measured; batch norm must be in evaluation mode.
@@ -70,6 +71,7 @@ def gradient_norms(
         y: Targets with B rows.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``; None is cross-entropy.
         forward: ``forward(model, x)``; None is ``model(x)``.
+        chunk: Rows at a time; None is all.
 
     Example:
         >>> model = nn.Linear(2, 2, bias=False)
@@ -86,7 +88,7 @@ def gradient_norms(
     def loss(parameters: dict[str, Tensor], row: Any, target: Any) -> Tensor:
         return functional_call(bound, parameters, (_batched(row), _batched(target))).sum()
 
-    found = vmap(grad(loss), in_dims=(None, 0, 0))(learns, x, y)
+    found = vmap(grad(loss), in_dims=(None, 0, 0), chunk_size=chunk)(learns, x, y)
     return torch.stack([gradient.flatten(1).norm(dim=1) for gradient in found.values()]).norm(dim=0)
 
 

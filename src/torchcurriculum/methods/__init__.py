@@ -29,6 +29,7 @@ from .registry import build, entry, names, register
 from .rho_loss import RHOLoss
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
+from .scored import Scored
 from .screenernet import ScreenerNet
 from .selective_backprop import SelectiveBackprop
 from .spcl import SPCL
@@ -72,6 +73,7 @@ __all__ = [
     "RHOLoss",
     "RLTeacher",
     "Sampled",
+    "Scored",
     "ScreenerNet",
     "SelectiveBackprop",
     "SuperLoss",

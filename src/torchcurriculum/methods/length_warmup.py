@@ -73,7 +73,7 @@ class LengthWarmup(Method):
             return batch
         whole = _length(batch.x)
         self.length = self._at(self.seen / self.n, whole)
-        self.seen += int(distributed.total(torch.tensor(len(batch.index), device=batch.index.device)))
+        self.seen += _rows(batch.index)
         if self.length >= whole:
             return batch
         return batch.with_(x=_cut(batch.x, whole, self.length), y=_cut(batch.y, whole, self.length))
@@ -96,6 +96,13 @@ class LengthWarmup(Method):
             return whole
         length = int(self.start + (whole - self.start) * t / self.grow)
         return min(whole, max(length - length % self.multiple, min(self.start, self.multiple)))
+
+
+def _rows(index: Tensor) -> int:
+    """Rows of the global batch; a single process does not ask its device."""
+    if distributed.world_size() == 1:
+        return len(index)
+    return int(distributed.total(torch.tensor(len(index), device=index.device)))
 
 
 def _length(x: Any) -> int:

@@ -27,7 +27,7 @@ class RHOLoss(Chosen):
     gradients are computed; here the others have the weight zero, so a step costs as much as a plain one of the large
     batch. ``scope="epoch"`` saves steps instead: it chooses the same share of the whole set at the start of an epoch.
     The authors choose in training mode by a pass of its own, this by the losses of the step. Their batch is 320, of
-    which 32 are taken; the learning rate is one for 32.
+    which 32 are taken. Choose the learning rate for the rows that are taken: one for the large batch can diverge.
 
     Args:
         n: Rows of the training set.

@@ -25,7 +25,8 @@ class SelectiveBackprop(Chosen):
     What differs from the paper: there rows that are drawn are gathered until they fill a batch, and only for these a
     second pass with gradients is made, which is where the time is saved. Here the others have the weight zero, so
     ``scope="batch"`` saves nothing. ``scope="epoch"`` draws once an epoch, by the CDF over all rows, and does save
-    steps: it is close to the paper's Stale-SB, which keeps losses for some epochs.
+    steps: it is close to the paper's Stale-SB, which keeps losses for some epochs. A batch then counts for fewer rows:
+    choose the learning rate for those.
 
     Args:
         n: Rows of the training set.

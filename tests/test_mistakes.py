@@ -268,7 +268,7 @@ def test_the_commit_is_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 ROWS, EPOCHS = 12, 10
 # What constructors ask for because it depends on the run; ``for_run`` knows it.
 ASKED = {"n": ROWS, "epochs": EPOCHS, "q": 3, "interval": 2, "decay": 0.5, "warmup": 1, "factor": 1.2, "refresh": 2}
-ASKED |= {"buckets": 2, "grow": 3, "first": 1, "groups": [0, 1] * 6, "irreducible": [0.5] * ROWS}
+ASKED |= {"buckets": 2, "grow": 3}
 REMOVED = {
     "views": "view",
     "view_exchanges": "view",
@@ -282,7 +282,7 @@ REMOVED = {
 
 def asked(kind: type[Method]) -> dict[str, Any]:
     """Arguments that the constructor cannot do without."""
-    given = {**ASKED, "method": APW(ROWS, q=3)}
+    given = {**ASKED, "method": APW(ROWS, q=3), "first": 1, "groups": [0, 1] * 6, "irreducible": [0.5] * ROWS}
     parameters = inspect.signature(kind).parameters
     return {word: given[word] for word, parameter in parameters.items() if parameter.default is parameter.empty}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,11 @@ class Competence(Ranked):
         warmup: int | None = None,
     ) -> None:
         super().__init__(n, partial(pace, grow=grow, start=start, shape="root", p=p), scores, warmup)
+
+    @classmethod
+    def for_run(cls, n: int, epochs: int, grow: int | None = None, **options: Any) -> Self:
+        """Everything is in use half-way through the run."""
+        return cls(n, max(1, epochs // 2) if grow is None else grow, **options)
 
     def difficulty(self, epoch: Epoch) -> Tensor:
         """(N,) CDF of the difficulties."""

@@ -18,28 +18,23 @@ __all__ = ["card", "index", "navigation", "package", "write_all"]
 ROOT = Path(__file__).parent.parent
 CARDS = ROOT / "docs" / "methods"
 METHODS = ROOT / "src" / "torchcurriculum" / "methods"
+IMPORT = re.compile(r"^from \.([\w.]+) import ([\w, ]+\w)", re.MULTILINE)
 FIRST, ORDER = "apw", "the paper's order is the order in which methods are listed"
 
 
 def package() -> str:
-    """``methods/__init__.py``: an import for every file beside it, as type checkers need them."""
-    exports = {path.stem: _exports(path) for path in METHODS.glob("[!_]*.py")}
-    lines = [f"from .{module} import {', '.join(names)}" for module, names in sorted(exports.items())]
-    lines = [line for line in lines if not line.startswith(f"from .{FIRST} ")]
-    listed = sorted((name for names in exports.values() for name in names), key=_place)
-    return "\n".join(
-        [
-            '"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""',
-            "",
-            f"from .{FIRST} import {', '.join(exports[FIRST])}  # isort: skip  {ORDER}",
-            *lines,
-            "",
-            "__all__ = [",
-            *(f'    "{name}",' for name in listed),
-            "]",
-            "",
-        ]
-    )
+    """``methods/__init__.py``: an import for every method beside it, as type checkers need them, and those it has."""
+    written = (METHODS / "__init__.py").read_text(encoding="utf-8")
+    exports = {module: set(names.split(", ")) for module, names in IMPORT.findall(written) if _file(module).exists()}
+    for path in METHODS.glob("[!_]*.py"):
+        exports.setdefault(path.stem, set()).update(_classes(path))
+    lines = {
+        module: f"from .{module} import {', '.join(sorted(names, key=_place))}" for module, names in exports.items()
+    }
+    first = f"{lines.pop(FIRST)}  # isort: skip  {ORDER}"
+    listed = [f'    "{name}",' for name in sorted(set().union(*exports.values()), key=_place)]
+    head = '"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""'
+    return "\n".join([head, "", first, *map(lines.get, sorted(lines)), "", "__all__ = [", *listed, "]", ""])
 
 
 def navigation(text: str) -> str:
@@ -50,11 +45,14 @@ def navigation(text: str) -> str:
     return before + head + entries + re.sub(r"\A(?:      - .*: methods/.*\n)*", "", rest)
 
 
-def _exports(path: Path) -> list[str]:
-    """The public classes of a method's file, and the functions of the registry."""
+def _file(module: str) -> Path:
+    return METHODS / f"{module.replace('.', '/')}.py"
+
+
+def _classes(path: Path) -> set[str]:
+    """The public classes of a file."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
-    kind = ast.FunctionDef if path.stem == "registry" else ast.ClassDef
-    return sorted((node.name for node in body if isinstance(node, kind) and node.name[0] != "_"), key=_place)
+    return {node.name for node in body if isinstance(node, ast.ClassDef) and node.name[0] != "_"} - {"Entry"}
 
 
 def _place(name: str) -> tuple[int, str]:

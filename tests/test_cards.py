@@ -51,6 +51,12 @@ def test_a_new_file_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for path in Path(methods.__file__).parent.glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "brand_new.py").write_text('__all__ = ["BrandNew"]\nclass BrandNew: ...\nclass _Helper: ...\n')
+    (tmp_path / "_base").mkdir()
+    (tmp_path / "_base" / "tool.py").touch()
+    listed = tmp_path / "__init__.py"
+    listed.write_text(listed.read_text() + "from ._base.tool import helper\nfrom .gone import Gone\n")
     monkeypatch.setitem(package.__globals__, "METHODS", tmp_path)
     assert "from .both import Both\nfrom .brand_new import BrandNew\nfrom .c2f import C2F\n" in package()
     assert '    "Both",\n    "BrandNew",\n    "' in package()
+    assert "\nfrom ._base.tool import helper\n" in package(), "what somebody wrote stays"
+    assert "Gone" not in package()

@@ -242,6 +242,13 @@ def _cpu_names() -> Iterator[str]:
         return
 
 
+def needs(name: str, n: int) -> dict[str, Any]:
+    """Options without which a method cannot be made, or not for pictures."""
+    rows = torch.arange(n)
+    made = {"group-dro": {"groups": rows % 4}, "rho-loss": {"irreducible": torch.zeros(n)}}
+    return {**made, "length-warmup": {"lengths": 1 + rows % 32}}.get(name, {})
+
+
 def save(path: Path | None, value: Mapping[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

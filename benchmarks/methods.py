@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from common import needs
 
 from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.lab.data import load_digits
@@ -61,7 +62,7 @@ class Run:
         torch.manual_seed(0)
         self.model = simple_cnn().train()
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
-        method = methods.build(name, len(train_set), epochs, **OPTIONS.get(name, {}))
+        method = methods.build(name, len(train_set), epochs, **OPTIONS.get(name, {}), **needs(name, len(train_set)))
         self.curriculum = Curriculum(method, train_set, batch_size=100)
 
     def epoch(self) -> tuple[float, int]:

@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 import torch
+from common import needs
 
 from torchcurriculum import Arrays, Curriculum, methods
 
@@ -56,7 +57,7 @@ def soak(name: str, samples: bool, epochs: int, block: int, folder: str | None) 
     torch.manual_seed(0)
     model = torch.nn.Linear(WIDTH, CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    method = methods.build(name, ROWS, epochs)
+    method = methods.build(name, ROWS, epochs, **needs(name, ROWS))
     curriculum = Curriculum(method, Arrays(x, y), batch_size=BATCH, samples=samples, record=folder, overwrite=True)
     rows, seconds = [], []
     for number in range(1, epochs + 1):

@@ -26,6 +26,7 @@ from torchcurriculum.core import Batch, Method, Step, Task
 from torchcurriculum.data import flip_labels
 
 from .contract.problem import data, model
+from .needs import build
 
 TIMES = int(os.environ.get("FUZZ", "1"))
 EXPECTED = (ValueError, TypeError, IndexError, OSError)  # RecordError is a ValueError
@@ -264,7 +265,7 @@ def test_any_configuration_trains_or_is_refused(name: str, data: st.DataObject) 
     options = {word: data.draw(knob_values, label=word) for word in chosen}
     made = None
     with judged() as outcome:
-        made = methods.build(name, N, 3, **options)
+        made = build(name, N, 3, **options)
     if made is None:
         assert outcome.clear(), outcome.error
     else:
@@ -310,7 +311,7 @@ STATES: dict[str, tuple[Method, dict[str, Tensor]]] = {}
 def trained(name: str) -> tuple[Method, dict[str, Tensor]]:
     if name not in STATES:
         options = {"keep_size": True} if name == "efficient-train" else {}
-        method = methods.build(name, N, 3, **options)
+        method = build(name, N, 3, **options)
         train(method, 1)
         STATES[name] = method, state_of(method)
     return STATES[name]

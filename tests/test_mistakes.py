@@ -32,6 +32,8 @@ from torchcurriculum.lab.provenance import environment
 from torchcurriculum.lab.recipes import RECIPES
 from torchcurriculum.lab.trainer import train
 
+from .needs import build, needed
+
 
 def table(path: Path, seed: int = 0, rows: int = 60) -> Path:
     draw = np.random.default_rng(seed)
@@ -280,7 +282,7 @@ REMOVED = {
 
 def asked(kind: type[Method]) -> dict[str, Any]:
     """Arguments that the constructor cannot do without."""
-    given = {**ASKED, "method": APW(ROWS, q=3)}
+    given = {**ASKED, "method": APW(ROWS, q=3), "first": 1, "groups": [0, 1] * 6, "irreducible": [0.5] * ROWS}
     parameters = inspect.signature(kind).parameters
     return {word: given[word] for word, parameter in parameters.items() if parameter.default is parameter.empty}
 
@@ -290,9 +292,10 @@ def routes(name: str) -> dict[str, tuple[Callable[..., Method], dict[str, Any]]]
     known = methods.entry(name)
     kind, taken = known.method, {word: parameter.annotation for word, parameter in known.options().items()}
     own = {word: parameter.annotation for word, parameter in inspect.signature(kind).parameters.items()}
+    needs = {word: value for word, value in needed(name, ROWS).items() if word in asked(kind)}
     return {
-        "build": (lambda **options: methods.build(name, ROWS, EPOCHS, **options), taken),
-        "for_run": (lambda **options: kind.for_run(ROWS, EPOCHS, **{**known.fixed, **options}), taken),
+        "build": (lambda **options: build(name, ROWS, EPOCHS, **options), taken),
+        "for_run": (lambda **options: kind.for_run(ROWS, EPOCHS, **{**known.fixed, **needs, **options}), taken),
         "constructor": (lambda **options: kind(**{**asked(kind), **options}), own),
     }
 

@@ -16,6 +16,7 @@ from torchcurriculum import APW, Arrays, Curriculum, methods
 from torchcurriculum.distributed import normalise
 
 from .contract.problem import data, model
+from .needs import build
 
 ROWS = 12
 DENORMAL = 5e-324
@@ -161,7 +162,7 @@ def test_one_and_two_rows_train_or_are_refused(name: str, rows: int) -> None:
     images = data()
     net = model()
     try:
-        method = methods.build(name, rows, 3)
+        method = build(name, rows, 3)
     except ValueError as error:
         assert "rows" in str(error) or "at least" in str(error)  # noqa: PT017, both outcomes are right
         return

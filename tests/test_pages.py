@@ -22,6 +22,7 @@ PAGES = {
     "three-lines.md": ("method", "criterion", "curriculum"),
     "which-method.md": ("curriculum", "found"),
     "audit.md": ("record", "found"),
+    "scores.md": ("suspects", "kept", "method", "vog"),
     "loop.md": ("curriculum",),
     "knobs.md": ("weights",),
     "add-a-method.md": ("Trust", "curriculum"),

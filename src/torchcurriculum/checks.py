@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 __all__ = [
     "FLOATS",
+    "NAN_LOSS",
     "Guarded",
     "NanStrategy",
     "all_finite",

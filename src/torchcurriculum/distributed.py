@@ -15,6 +15,7 @@ __all__ = [
     "Sharded",
     "derive",
     "evaluating",
+    "gather_batch",
     "gather_flags",
     "gather_rows",
     "is_first",
@@ -147,6 +148,27 @@ def gather_flags(mine: Tensor) -> Tensor:
     packed = (padded.view(-1, 8) * bits).sum(1, dtype=torch.uint8)
     dist.all_reduce(packed)
     return ((packed[:, None] & bits) > 0).flatten()[: len(mine)]
+
+
+def gather_batch(values: Tensor, index: Tensor) -> Tensor:
+    """The values of a batch's rows on all ranks, in the order of the rows.
+
+    Args:
+        values: (B,) float64 values of this rank's rows; B may be zero.
+        index: (B,) its rows.
+
+    Example:
+        >>> gather_batch(torch.tensor([3.0, 1.0]), torch.tensor([8, 2]))
+        tensor([1., 3.])
+    """
+    if world_size() > 1:
+        sizes = values.new_zeros(world_size(), dtype=torch.int64)
+        sizes[rank()] = len(values)
+        ends = total(sizes).cumsum(0).tolist()
+        table = values.new_zeros(ends[-1], 2, dtype=torch.float64)
+        table[ends[rank()] - len(values) : ends[rank()]] = torch.stack([index.double(), values.double()], 1)
+        index, values = total(table).unbind(1)
+    return values[index.argsort()]
 
 
 def order_statistics(part: Tensor, positions: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from torchcurriculum import APW, Curriculum, Method, Mixed, Sampled, methods
 
+from ..needs import build
+
 N, CLASSES = 24, 3
 # What a method needs beyond a forward pass, and how it says so.
 NEEDS = {
@@ -121,15 +123,15 @@ def train(kind: str, method: Method, epochs: int = 4) -> None:
 def test_it_trains_or_says_what_it_needs(name: str, kind: str) -> None:
     if name in NEEDS:
         with pytest.raises((TypeError, ValueError), match=NEEDS[name]):
-            train(kind, methods.build(name, N, 4))
+            train(kind, build(name, N, 4))
     else:
-        train(kind, methods.build(name, N, 4))
+        train(kind, build(name, N, 4))
 
 
 WEIGHTED = [
     name
     for name in methods.names()
-    if name not in NEEDS and isinstance(getattr(methods.build(name, N, 4), "weights", None), Tensor)
+    if name not in NEEDS and isinstance(getattr(build(name, N, 4), "weights", None), Tensor)
 ]
 
 
@@ -139,11 +141,11 @@ def test_many_methods_have_a_weight_vector() -> None:
 
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_sampled_and_mixed_work_over_any_weight_vector(name: str) -> None:
-    train("tokens", Sampled(methods.build(name, N, 4), fraction=0.4))
+    train("tokens", Sampled(build(name, N, 4), fraction=0.4))
     x = torch.linspace(-1, 1, N)[:, None]
     data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
     model = nn.Linear(1, 2)
-    curriculum = Curriculum(Mixed(methods.build(name, N, 4)), data, batch_size=6)
+    curriculum = Curriculum(Mixed(build(name, N, 4)), data, batch_size=6)
     for _ in range(3):
         for batch in curriculum.epoch(model):
             assert curriculum.loss(model, batch).isfinite()

@@ -5,6 +5,7 @@ from .predictions import Predictions
 from .ranking import audit
 from .result import Audit
 from .samples import class_names, label_name, one_line, printable, telling_rows
+from .scores import difficulty, prune
 
 __all__ = [
     "EXPORTS",
@@ -12,9 +13,11 @@ __all__ = [
     "Predictions",
     "audit",
     "class_names",
+    "difficulty",
     "export",
     "label_name",
     "one_line",
     "printable",
+    "prune",
     "telling_rows",
 ]

@@ -37,6 +37,7 @@ from ..functional.noise import LOSS_RANGE, ROWS, STEPS, Populations, fit_populat
 from ..functional.rapw import right_odds
 from ..record import Record, RecordError
 from .result import Audit
+from .scores import ranked_by
 
 __all__ = ["audit"]
 
@@ -47,12 +48,14 @@ DOUBTED = 0.05  # of the labels, from which on probabilities say that some are w
 FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
 
 
-def audit(record: Record) -> Audit:
+def audit(record: Record, score: str | None = None) -> Audit:
     """The rows of a record by how likely their label is wrong.
 
     Args:
         record: Of a run with ``samples=True``. Arrays ``labels``, ``predicted``, ``mean_probabilities`` and ``clean``
             are used where present.
+        score: Ranks by ``"aum"``, ``"el2n"``, ``"forgetting"``, ``"grand"`` or ``"vog"`` of the record instead (see
+            ``scores.difficulty``); the labels called wrong stay the same.
 
     Returns:
         The ranking, the labels called wrong and the estimate of their share.
@@ -65,6 +68,11 @@ def audit(record: Record) -> Audit:
         >>> found.order.tolist(), found.visible
         ([1, 2, 0], False)
     """
+    found = _judge_record(record)
+    return found if score is None else ranked_by(found, record, score)
+
+
+def _judge_record(record: Record) -> Audit:
     weights, visible = _epoch_weights(record)
     loss, easy = _over_epochs(record, weights)
     seen = np.isfinite(loss)

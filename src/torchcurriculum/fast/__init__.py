@@ -70,11 +70,17 @@ TABLE: dict[str, Fast] = {
 
 
 def active(method: Method, epoch: int) -> tuple[Method, Fast | None]:
-    """The method whose loss counts in an epoch, inside of wrappers, and what is known of its step."""
+    """The method whose loss counts in an epoch, inside of wrappers, and what is known of its step.
+
+    Nothing is, where a wrapper does more with the loss than forward it: a kernel would pass it by.
+    """
     inner = getattr(method, "active", None)
-    method = method if inner is None else inner(epoch)
-    kind = type(method)
-    return method, TABLE.get(f"{kind.__module__}.{kind.__qualname__}")
+    found = method if inner is None else inner(epoch)
+    parts: list[Any] = [] if inner is None else [part for part in method.modules() if hasattr(part, "active")]
+    if not all(getattr(type(part).loss, "forwards", False) for part in parts):
+        return found, None
+    kind = type(found)
+    return found, TABLE.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def graph_key(method: Method, epoch: int) -> Hashable | None:

@@ -1,4 +1,4 @@
-"""One file per method; each knows nothing of the shell that runs it."""
+"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
 from ._base.side_net import scorer_like
@@ -11,6 +11,7 @@ from .cbm import CBM
 from .cbs import CBS
 from .cutmix import CutMix
 from .co_teaching import CoTeaching
+from .competence import Competence
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
@@ -21,7 +22,12 @@ from .elr import ELR
 from .ema import EMA
 from .infobatch import InfoBatch
 from .jocor import JoCoR
+from .group_dro import GroupDRO
+from .importance_sampling import ImportanceSampling
+from .infobatch import InfoBatch
+from .jtt import JTT
 from .lambda_step import LambdaStep
+from .length_warmup import LengthWarmup
 from .lgl import LGL
 from .lre import LRE
 from .mcl import MCL
@@ -30,11 +36,14 @@ from .mixup import Mixup
 from .mw_net import MWNet
 from .rapw import RAPW
 from .registry import build, entry, names, register
+from .rho_loss import RHOLoss
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
+from .scored import Scored
 from .screenernet import ScreenerNet
 from .small_loss import SmallLoss
 from .sop import SOP
+from .selective_backprop import SelectiveBackprop
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -54,6 +63,7 @@ __all__ = [
     "DRW",
     "ELR",
     "EMA",
+    "JTT",
     "LGL",
     "LRE",
     "MCL",
@@ -71,16 +81,24 @@ __all__ = [
     "CoTeaching",
     "EfficientTrain",
     "EfficientTrainPlus",
+    "Competence",
+    "EfficientTrain",
+    "GroupDRO",
+    "ImportanceSampling",
     "InfoBatch",
     "JoCoR",
     "LambdaStep",
+    "LengthWarmup",
     "MWNet",
     "Mixed",
     "Mixup",
+    "RHOLoss",
     "RLTeacher",
     "Sampled",
+    "Scored",
     "ScreenerNet",
     "SmallLoss",
+    "SelectiveBackprop",
     "SuperLoss",
     "Then",
     "Vanilla",

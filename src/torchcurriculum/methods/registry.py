@@ -99,4 +99,6 @@ def build(name: str, n: int, epochs: int, **options: Any) -> Method:
     if foreign := [option for option in options if option not in taken]:
         have = ", ".join(taken) or "none"
         raise TypeError(f"{name!r} has no option {', '.join(map(repr, foreign))}; its options are {have}")
+    if missing := [word for word, one in taken.items() if one.default is one.empty and word not in options]:
+        raise TypeError(f"{name!r} cannot be made without {', '.join(missing)}; pass {missing[0]}=, see its card")
     return known.method.for_run(n, epochs, **known.fixed, **options)

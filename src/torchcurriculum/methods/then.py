@@ -82,6 +82,7 @@ class Then(Wrapper):
         """This epoch's method's."""
         return self.inner(step.epoch).weigh(self._own_step(step))
 
+    @checks.forwards
     def loss(self, step: Step) -> Tensor:
         """This epoch's method's."""
         return self.inner(step.epoch).loss(self._own_step(step))

@@ -67,6 +67,7 @@ class Wrapper(Method):
         """The inner method's."""
         return self.inner(step.epoch).weigh(step)
 
+    @checks.forwards
     def loss(self, step: Step) -> Tensor:
         """The inner method's."""
         return self.inner(step.epoch).loss(step)

@@ -4,7 +4,7 @@
 
 Every method of the contract table against the host; one row that is NaN or infinite with every strategy; trainings
 that are killed at random moments and resumed; captured steps and fused kernels against plain torch. No failure stops
-it: all are in the file by name, and the exit code is 1 if there is one.
+it: all are in the file by name, and the exit code is 1 if there is one. Sections of an earlier call stay in the file.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def train(name: str, device: str, folder: Path) -> None:
     layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(dropout), nn.Linear(288, 2)]
     net = nn.Sequential(*layers).to(device)
     rate: Any = torch.tensor(0.01, device=device)
-    optimizer = torch.optim.Adam(net.parameters(), rate, fused=True)
+    optimizer = torch.optim.Adam(net.parameters(), rate, fused=True, capturable=device == "cuda")
     made = methods.build(name, 96, 20, **({"fraction": 0.5} if name == "s-apw-e" else {}))
     curriculum = Curriculum(made, Arrays(x, y), batch_size=8, seed=4, record=folder / "record", overwrite=True)
     step = GraphedStep(curriculum, net, optimizer, capture=name == "rapw")
@@ -260,7 +260,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     result = {"environment": where(" ".join(["benchmarks/device_check.py", *(arguments or sys.argv[1:])]))}
     result["environment"]["commit"] = given.commit or result["environment"]["commit"]
-    result |= {"device": given.device, "rows": len(TABLE), "sections": {}}
+    earlier = json.loads(given.out.read_text())["sections"] if given.out and given.out.exists() else {}
+    result |= {"device": given.device, "rows": len(TABLE), "sections": earlier}
     several = given.device == "cuda" and len(given.section) > 1 and not given.quick
     failed = 0
     with ThreadPoolExecutor(len(given.section) if several else 1) as pool:

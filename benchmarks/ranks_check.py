@@ -1,16 +1,17 @@
 """Ranks in trouble: three and four of them, another number after a resume, one slow, one that raises, one killed.
 
-    python benchmarks/ranks_check.py --out results/ranks-check.json [--engine ddp fsdp2 accelerate ray] [--quick]
+    python benchmarks/ranks_check.py --out results/ranks-check.json [--engine ddp fsdp2 accelerate ray] [--scenario 0 1]
 
 Every scenario ends where one process ends (parameters, weights, record), or its ranks end with an error and the resumed
 run ends there; none may take longer than its limit. Nobody watches over the ranks as torchrun would: those that are
-left must notice by themselves. gloo on a CPU, float64, 37 rows.
+left must notice by themselves. gloo on a CPU, float64, 37 rows. Scenarios of an earlier call stay in the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import math
 import multiprocessing
 import os
@@ -363,7 +364,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs every scenario with every engine, prints a line for each and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--quick", action="store_true", help="one resume and one kill of each engine")
+    parser.add_argument("--scenario", nargs="+", type=int, default=range(len(SCENARIOS)), help="numbers, from 0")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -373,8 +374,10 @@ def main(arguments: list[str] | None = None) -> int:
             importlib.import_module(name)  # once, for all forked ranks
     missing = [name for name in ("accelerate", "ray") if not importlib.util.find_spec(name)]
     result: dict[str, Any] = {"environment": where(" ".join(["benchmarks/ranks_check.py", *given.engine]))}
-    result |= {"missing": missing, "runs": []}
-    chosen = [s for s in SCENARIOS if not given.quick or s.name.endswith(("2 ranks, resumed by 3", "resumed by 2"))]
+    earlier = json.loads(given.out.read_text())["runs"] if given.out and given.out.exists() else []
+    again = {(engine, SCENARIOS[number].name) for engine in given.engine for number in given.scenario}
+    kept = [run for run in earlier if (run["engine"], run["scenario"]) not in again]
+    result |= {"missing": missing, "runs": kept}
     with tempfile.TemporaryDirectory(prefix="ranks", ignore_cleanup_errors=True) as base:
         root = Path(base)
         (root / "alone").mkdir()
@@ -382,7 +385,8 @@ def main(arguments: list[str] | None = None) -> int:
         for engine in [name for name in ENGINES if name in given.engine and name not in missing]:
             if engine == "ray":
                 _start_ray(root)
-            for number, scenario in enumerate(chosen):
+            for number in given.scenario:
+                scenario = SCENARIOS[number]
                 folder = root / f"{engine}-{number}"
                 folder.mkdir()
                 found = judge(engine, scenario, alone, folder)

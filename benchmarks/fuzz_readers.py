@@ -271,9 +271,8 @@ def loop(target: str, seconds: float, count: float, seed: int) -> int:
                 found[key] = content
                 print(f"FINDING {key}: {str(error)[:100]}\n  {content!r:.3000}", flush=True)
     through = ", ".join(f"{word} {count}" for word, count in COUNTS.items())
-    print(
-        f"{target}: {runs} damaged inputs in {time.monotonic() - begun:.0f} s, seed {seed}: {len(found)} findings ({through})"
-    )
+    took = f"{runs} damaged inputs in {time.monotonic() - begun:.0f} s, seed {seed}"
+    print(f"{target}: {took}: {len(found)} findings ({through})", flush=True)
     COUNTS.clear()
     return len(found)
 

@@ -89,10 +89,13 @@ def test_a_forged_state_changes_nothing_and_gives_a_sentence(row: Any) -> None:
     before = copy.deepcopy(victim.tensors()), position(victim.curriculum)
     refused = 0
     for one in forged:
+        words = ""
         try:
             victim.curriculum.load_state_dict(one)
         except (ValueError, RuntimeError) as error:
-            assert len(str(error)) > 20
+            words = str(error)
+        if words:
+            assert len(words) > 20
             assert max([0.0, *differences(before[0], victim.tensors()).values()]) == 0
             assert position(victim.curriculum) == before[1]
             refused += 1

@@ -92,8 +92,10 @@ def check_vulnerabilities() -> bool:
         reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         print(f"pip-audit could not ask ({reason[:200]}): known vulnerabilities were not looked up")
         return True
-    unknown = [package["name"] for package in packages if "skip_reason" in package]
-    print(f"{len(packages) - len(unknown)} of {len(packages)} packages were looked up for known vulnerabilities")
+    skipped = [package["skip_reason"] for package in packages if "skip_reason" in package]
+    print(f"{len(packages) - len(skipped)} of {len(packages)} packages were looked up for known vulnerabilities")
+    if skipped:
+        print(f"pip-audit could not ask about {len(skipped)} of them; of the first it says: {skipped[0][:200]}")
     found = [
         (package["name"], package["version"], one["id"]) for package in packages for one in package.get("vulns", ())
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from typing import Any
 
 import pytest
@@ -11,109 +9,62 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, fast, methods
-from torchcurriculum.checks import at_least_float32
+from torchcurriculum import Arrays, Batch, Curriculum, fast, methods
 from torchcurriculum.fast import heads
 
-N, B = 5000, 3000
-METHODS: dict[str, dict[str, Any]] = {
-    "apw-e": {},
-    "apw-i": {},
-    "apw-ei": {},
-    "superloss": {"tau": 2.3, "lam": 0.25},
-    "superloss running": {"tau": "running"},
-    "superloss average": {"tau": "average"},
-    "rapw": {"classes": 10},
-}
+from .contract.fused import (
+    CASES,
+    LOGITS,
+    METHODS,
+    NEAR,
+    ROWS,
+    B,
+    N,
+    a_step,
+    begun,
+    epoch_kernels,
+    from_logits,
+    from_losses,
+    head_of,
+    second_gradient,
+)
 
-
-def _step(device: str, size: int = B, kind: torch.dtype = torch.float64) -> tuple[Step, Tensor]:
-    draw = torch.Generator().manual_seed(0)
-    losses = torch.rand(size, dtype=kind, generator=draw) * 5
-    losses[:3] = torch.tensor([0.0, 60.0, 1e4])[:size]
-    rows = torch.randperm(N, generator=draw)[:size].to(device)
-    losses = losses.to(device).requires_grad_()
-    batch = Batch(None, torch.stack([rows % 10, rows], 1)[:, 0], rows)  # labels that do not lie side by side
-    return Step(torch.nn.Identity(), batch, torch.zeros(size, 10, device=device), losses), losses
-
-
-def _begun(name: str, device: str) -> Any:
-    """A method in its third epoch; RAPW has rows that it has no loss of."""
-    method = methods.build(name.partition(" ")[0], N, 20, **METHODS[name]).to(device)
-    for number in (2, 3):
-        every = torch.rand(N, generator=torch.Generator().manual_seed(number)).to(device) * 4.4
-        if name == "rapw":
-            every[::7] = math.inf
-        method.plan(Epoch(number, N, every, lambda every=every: every))  # type: ignore[misc]
-        method.loss(_step(device)[0])
-    return method
-
-
-def _head(method: Any, batch: Batch, logits: Any) -> Any:
-    found, known = fast.active(method, batch.epoch)
-    assert found is method
-    assert known is not None
-    assert known.head is not None
-    return known.head(method, batch, logits)
+needs_one = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
 
 
 def test_the_method_that_is_compared_uses_all_of_its_parts() -> None:
-    method = _begun("rapw", "cpu")
+    method = begun("rapw", "cpu")
     assert 0 < method.trust < 1
     assert method.sums[1].sum() == B
     assert method.memory.isnan().any()
 
 
-CASES = {"many rows": (B, torch.float64), "one row": (1, torch.float64), "float32": (100, torch.float32)}
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@needs_one
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_fused_step_is_the_plain_one(name: str, case: str, labelled: bool) -> None:
-    size, kind = CASES[case]
-    step, losses = _step("cuda", size, kind)
-    if not labelled:
-        step = Step(step.model, step.batch.with_(y=None), step.logits, losses)
-    _compare(name, step, losses, None, 1e-12 if kind == torch.float64 else 1e-5)
+    from_losses(name, case, labelled)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("size", "classes"), [(1, 10), (99, 2), (99, 10), (128, 100), (1000, 10)])
+@needs_one
+@pytest.mark.parametrize("kind", NEAR)
+@pytest.mark.parametrize(("size", "classes"), LOGITS)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_from_logits_is_the_plain_one(name: str, size: int, classes: int, kind: torch.dtype) -> None:
-    """RAPW was told of ten classes, whatever the logits."""
-    step, _ = _step("cuda", size)
-    logits = (torch.randn(size, classes, generator=torch.Generator().manual_seed(0)) * 4).to("cuda", kind)
-    logits.requires_grad_()
-    y = step.batch.y % classes
-    y[size // 2] = -100  # torch's mark for rows without a label
-    losses = F.cross_entropy(at_least_float32(logits), y, reduction="none")
-    step = Step(step.model, step.batch.with_(y=y), logits, losses)
-    near = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-2}[kind]
-    _compare(name, step, logits, y, near)
+    from_logits(name, size, classes, kind)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@needs_one
 @pytest.mark.parametrize("name", METHODS)
 def test_a_gradient_has_a_gradient(name: str) -> None:
-    """Of (0.5 x)^2 summed, through the fused step and through the plain one."""
-    step, _ = _step("cuda", 50)
-    x = torch.randn(50, 10, device="cuda", dtype=torch.float64, requires_grad=True)
-    found = []
-    for fused in (True, False):
-        method, logits = _begun(name, "cuda"), (0.5 * x) ** 2
-        y, seen = step.batch.y % 10, torch.zeros(N, device="cuda")
-        losses = F.cross_entropy(logits, y, reduction="none")
-        batch = step.batch.with_(y=y)
-        head = _head(method, batch, logits)
-        plain = Step(step.model, batch, logits, losses)
-        loss = fast._kernel(logits, y, seen, step.index, head) if fused else method.loss(plain)
-        (slopes,) = torch.autograd.grad(loss, x, create_graph=True)
-        found.append(torch.autograd.grad((slopes**2).sum(), x)[0])
-    torch.testing.assert_close(*found, rtol=1e-7, atol=1e-10)
+    second_gradient(name)
+
+
+@needs_one
+@pytest.mark.parametrize("n", ROWS)
+def test_an_epoch_in_kernels_is_the_plain_one(n: int) -> None:
+    epoch_kernels(n)
 
 
 def test_plain_slopes_are_those_of_cross_entropy() -> None:
@@ -123,32 +74,10 @@ def test_plain_slopes_are_those_of_cross_entropy() -> None:
     torch.testing.assert_close(heads._plain_slopes(logits, y, factors), torch.autograd.grad(loss, logits)[0])
 
 
-def _compare(name: str, step: Step, source: Tensor, y: Tensor | None, near: float) -> None:
-    method = _begun(name, "cuda")
-    plain, seen = copy.deepcopy(method), torch.full((N,), math.inf, device="cuda")
-    head = _head(method, step.batch, step.logits)
-    assert head is not None
-    loss = fast._kernel(source, y, seen, step.index, head)
-    assert loss is not None
-    assert not fast._broken
-    expected = plain.loss(step)
-    torch.testing.assert_close(loss.double(), expected.double(), rtol=min(near, 1e-5), atol=0)
-    exact = near < 1e-8
-    for mine, other in zip(*(torch.autograd.grad(value, source) for value in (loss, expected)), strict=True):
-        torch.testing.assert_close(mine, other, rtol=max(near, 1e-9), atol=1e-15 if exact else 1e-6)
-    bounds = {"rtol": 1e-9, "atol": 1e-12} if exact else {"rtol": near, "atol": 1e-5}
-    for key, value in plain.state_dict().items():
-        torch.testing.assert_close(method.state_dict()[key], value, equal_nan=True, **bounds)
-    if y is None:
-        assert torch.equal(seen[step.index], step.losses.detach().float())
-    else:
-        torch.testing.assert_close(seen[step.index], step.losses.detach().float(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
+@needs_one
 def test_an_impossible_label_is_nan_and_no_crash_of_the_device() -> None:
     seen, index, y = torch.zeros(2, device="cuda"), torch.arange(2, device="cuda"), torch.tensor([1, 3], device="cuda")
-    head = _head(methods.build("apw-e", 2, 5).cuda(), Batch(None, y, index), None)
+    head = head_of(methods.build("apw-e", 2, 5).cuda(), Batch(None, y, index), None)
     assert head is not None
     assert fast._kernel(torch.randn(2, 3, device="cuda"), y, seen, index, head) is not None
     assert seen.isnan().tolist() == [False, True]
@@ -175,8 +104,8 @@ def test_how_much_one_block_of_threads_takes(
 
 @pytest.mark.parametrize("name", METHODS)
 def test_on_a_cpu_there_is_none(name: str) -> None:
-    step, losses = _step("cpu")
-    head = _head(_begun(name, "cpu"), step.batch, step.logits)
+    step, losses = a_step("cpu")
+    head = head_of(begun(name, "cpu"), step.batch, step.logits)
     assert head is not None
     assert fast._kernel(losses, None, torch.zeros(N), step.index, head) is None
     assert fast._kernel(torch.zeros(B, 10), step.batch.y, torch.zeros(N), step.index, head) is None

@@ -202,6 +202,10 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.out and not options.export:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
+    reason = too_large(Record.load(options.folder, samples=False))
+    if reason is not None:
+        words = "call torchcurriculum.audit.audit(Record.load(folder)) where there is memory for it"
+        raise ValueError(f"{reason}; {words}")
     record = Record.load(options.folder)
     found = audit(record)
     _say(found.summary() + "\n")
@@ -240,7 +244,8 @@ def _report(options: argparse.Namespace) -> None:
         (method, [record]) = next(iter(runs.items()))
         title = f"{method}, seed {record.meta['seed']}" if "seed" in record.meta else method
     _say(write_report(runs, options.out, title=title, problems=problems))
-    large = [reason for records in runs.values() for record in records if (reason := too_large(record)) is not None]
+    reasons = [too_large(record) for records in runs.values() for record in records]
+    large = [f"{reason}, so its samples are not shown" for reason in reasons if reason is not None]
     for sentence in [f"{problem}; shown is what could be read" for problem in problems] + large:
         _say(f"curriculum: {sentence}", file=sys.stderr)
 

@@ -189,7 +189,8 @@ class Curriculum(Hosting):
         last = self._steps.last
         if self.nan_strategy == "error" and int(total(last.here().isnan().sum())):
             whole = last.whole()
-            checks.check_losses(torch.where(whole.isinf(), 0.0, whole), None, "error")
+            for rows in (*self._order.batches(), torch.arange(self.n)):  # rows of the first bad batch spoilt the others
+                checks.check_losses(torch.where(whole.isinf(), 0.0, whole)[rows], rows, "error")
         self._append_row()
         self._order.begin(self.number, self.rows)  # drops the batches of the epoch
 

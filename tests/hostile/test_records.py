@@ -99,6 +99,21 @@ def test_a_report_of_a_huge_record_takes_little_memory(
     assert "Test accuracy over epochs" in page
 
 
+@pytest.mark.parametrize(("rows", "epochs"), [(10**8, 3), (10**6, 2000)])
+def test_an_audit_of_a_huge_record_is_refused_with_a_sentence(
+    tmp_path: Path, rows: int, epochs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = huge(tmp_path / "run", rows, epochs)
+    tracemalloc.start()
+    assert main(["audit", str(folder)]) == 2
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
+    said = capsys.readouterr().err
+    assert f"{folder} holds {rows:,} rows and {epochs:,} epochs, and this command looks at 10,000,000 rows and" in said
+    assert "call torchcurriculum.audit.audit(Record.load(folder)) where there is memory for it" in said
+
+
 def test_a_report_leaves_out_the_samples_of_a_huge_record_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

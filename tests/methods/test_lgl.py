@@ -169,3 +169,13 @@ def test_labels_that_are_no_classes_are_refused() -> None:
 def test_bad_knobs(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LGL(**{"n": 10, "interval": 1, **options})  # type: ignore[arg-type]
+
+
+def test_labels_of_another_set_are_refused_by_row() -> None:
+    x = torch.rand(9, 2, generator=torch.Generator().manual_seed(0))
+    method = LGL(9, interval=1, labels=torch.arange(9) % 3)
+    curriculum = Curriculum(method, Arrays(x, (torch.arange(9) + 1) % 3), batch_size=9)
+    net = nn.Linear(2, 3)
+    with pytest.raises(ValueError, match=r"LGL's labels are not those of the training set: rows \[\d.*left out now"):
+        for batch in curriculum.epoch(net):
+            curriculum.loss(net, batch)

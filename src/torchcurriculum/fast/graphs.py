@@ -29,7 +29,8 @@ class GraphedStep:
         curriculum: The curriculum, whose ``epoch`` gives the batches.
         model: The model.
         optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
-            fused=True)``: a learning rate that is a number would stay what it was at the capture.
+            fused=True)``, or Adam with ``capturable=True``: a learning rate that is a number would stay what it was at
+            the capture.
         autocast: ``autocast() -> context manager`` for mixed precision, or None.
         capture: False runs every step as it is.
 
@@ -119,10 +120,12 @@ class GraphedStep:
 
 def _can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
     groups = optimizer.param_groups
-    if all(isinstance(group["lr"], Tensor) and (group.get("fused") or group.get("capturable")) for group in groups):
+    # Where an optimizer has the option, torch captures it with capturable=True only.
+    if all(isinstance(group["lr"], Tensor) and group.get("capturable", group.get("fused")) for group in groups):
         return True
-    words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change"
-    warnings.warn(f"{words}; make the optimizer with lr=torch.tensor(..., device='cuda') and fused=True", stacklevel=3)
+    words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change; make the"
+    words += " optimizer with lr=torch.tensor(..., device='cuda') and capturable=True, or for SGD fused=True"
+    warnings.warn(words, stacklevel=3)
     return False
 
 

@@ -251,7 +251,8 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
     if recipe.optimizer == "sgd":
         optimizer = torch.optim.SGD(parameters, momentum=recipe.momentum, **options)
     else:
-        optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer](parameters, **options)
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+        optimizer = kind(parameters, capturable=cuda, **options)
     limit = recipe.clip
     if limit is not None:
         optimizer.register_step_pre_hook(lambda *_: (nn.utils.clip_grad_norm_(parameters, limit), None)[1])

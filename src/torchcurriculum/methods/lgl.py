@@ -107,7 +107,13 @@ class LGL(Method):
         if getattr(getattr(loss_fn, "criterion", loss_fn), "weight", None) is not None:
             raise ValueError("LGL calls the loss function on some of the classes, and this one has a weight for each")
         logits, labels = check_classes(step.logits, step.batch.y, "LGL")
-        return super().loss(step.with_(losses=loss_fn(*keep_classes(logits, labels, self._kept))))
+        logits, places = keep_classes(logits, labels, self._kept)
+        foreign = places < 0  # which an accelerator would not survive
+        if places.device.type == "cpu" and foreign.any():
+            rows = step.index[foreign][:8].tolist()
+            raise ValueError(f"LGL's labels are not those of the training set: rows {rows} are of classes left out now")
+        losses = loss_fn(logits, places.clamp_min(0))
+        return super().loss(step.with_(losses=losses.masked_fill(foreign, torch.nan)))
 
     def get_extra_state(self) -> Tensor:
         """The classes in use."""

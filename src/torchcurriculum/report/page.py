@@ -90,12 +90,12 @@ def write_report(
 
 
 def too_large(record: Record) -> str | None:
-    """Why a report does not look at a record's samples, or None: its time and memory are bounded."""
+    """Why a command does not look at a record's samples, or None: its time and memory are bounded."""
     rows, epochs = record.n, len(record.epochs)
     if rows <= MANY and rows * epochs <= MOST:
         return None
     size = f"{record.source or 'a record'} holds {rows:,} rows and {epochs:,} epochs"
-    return f"{size}, and a report looks at {MANY:,} rows and {MOST:,} losses at most, so its samples are not shown"
+    return f"{size}, and this command looks at {MANY:,} rows and {MOST:,} losses at most"
 
 
 def _of_bounded_size(runs: Runs, problems: Sequence[str]) -> tuple[dict[str, list[Record]], list[str]]:
@@ -105,7 +105,8 @@ def _of_bounded_size(runs: Runs, problems: Sequence[str]) -> tuple[dict[str, lis
         for record in records:
             reason = too_large(record)
             kept.setdefault(method, []).append(record if reason is None else record.without_samples())
-            said += [reason] if reason is not None and reason not in said else []
+            sentence = f"{reason}, so its samples are not shown"
+            said += [sentence] if reason is not None and sentence not in said else []
     return kept, said
 
 

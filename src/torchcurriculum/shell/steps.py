@@ -151,16 +151,17 @@ class Steps:
         return loss if share is None else loss * share.to(loss)
 
     def _note(self, step: Step) -> None:
-        if step.batch.pair is not None:
-            if self.measure == "running":
-                raise ValueError(
-                    "measure='running' takes the losses seen while training, and this method trains on mixtures of "
-                    "rows, whose losses belong to no row. Use measure='pass'."
-                )
-            return
+        mixed = step.batch.pair is not None
+        if mixed and self.measure == "running":
+            raise ValueError(
+                "measure='running' takes the losses seen while training, and this method trains on mixtures of "
+                "rows, whose losses belong to no row. Use measure='pass'."
+            )
         losses, last = step.losses.detach(), self.last.values
         losses = losses if losses.dtype == last.dtype else losses.to(last.dtype)
-        if losses.device.type != "cpu":  # nobody has looked at them
+        if mixed:  # which leaves a mark only where it is not finite, for the epoch's end to see
+            losses = torch.where(losses.isfinite(), last[step.index], math.nan)
+        elif losses.device.type != "cpu":  # nobody has looked at them
             losses = losses.nan_to_num(math.nan, math.nan, math.nan)
         last.index_copy_(0, step.index, losses)
 

@@ -9,9 +9,9 @@ from .both import Both
 from .c2f import C2F
 from .cbm import CBM
 from .cbs import CBS
-from .cutmix import CutMix
 from .co_teaching import CoTeaching
 from .competence import Competence
+from .cutmix import CutMix
 from .dcl import DCL
 from .dds import DDS
 from .dihcl import DIHCL
@@ -20,11 +20,10 @@ from .efficient_train import EfficientTrain
 from .efficient_train_plus import EfficientTrainPlus
 from .elr import ELR
 from .ema import EMA
-from .infobatch import InfoBatch
-from .jocor import JoCoR
 from .group_dro import GroupDRO
 from .importance_sampling import ImportanceSampling
 from .infobatch import InfoBatch
+from .jocor import JoCoR
 from .jtt import JTT
 from .lambda_step import LambdaStep
 from .length_warmup import LengthWarmup
@@ -41,9 +40,9 @@ from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .scored import Scored
 from .screenernet import ScreenerNet
+from .selective_backprop import SelectiveBackprop
 from .small_loss import SmallLoss
 from .sop import SOP
-from .selective_backprop import SelectiveBackprop
 from .spcl import SPCL
 from .spl import SPL
 from .spld import SPLD
@@ -77,12 +76,11 @@ __all__ = [
     "Argmax",
     "BabyStep",
     "Both",
-    "CutMix",
     "CoTeaching",
+    "Competence",
+    "CutMix",
     "EfficientTrain",
     "EfficientTrainPlus",
-    "Competence",
-    "EfficientTrain",
     "GroupDRO",
     "ImportanceSampling",
     "InfoBatch",
@@ -97,8 +95,8 @@ __all__ = [
     "Sampled",
     "Scored",
     "ScreenerNet",
-    "SmallLoss",
     "SelectiveBackprop",
+    "SmallLoss",
     "SuperLoss",
     "Then",
     "Vanilla",

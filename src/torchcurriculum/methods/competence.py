@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +23,10 @@ class Competence(Ranked):
     the share of rows that are not more difficult, so rows of the same difficulty come in together. Until the least of
     them is within the competence, the easiest rows alone are trained on. After T epochs everything is.
 
-    What differs from the paper: it paces by steps and draws batches from the rows within the competence; here an epoch
-    visits each of them once, and t counts epochs. Its difficulties are sentence length and word rarity, which
-    ``scores`` takes; without, they are the student's losses after a warm-up.
+    What differs from the paper: it paces by steps and draws batches from the rows within the competence; here an
+    epoch visits each of them once, and t counts epochs, or with ``batch_size`` the steps at the start of the epoch.
+    Its difficulties are sentence length and word rarity, which ``scores`` takes; without, they are the student's
+    losses after a warm-up.
 
     Args:
         n: Rows of the training set.
@@ -34,6 +35,7 @@ class Competence(Ranked):
         p: The root; the paper recommends 2, and 1 is its linear competence.
         scores: (N,) difficulties, lowest first; None measures the student's losses once, at the end of the warm-up.
         warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without.
+        batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Example:
         >>> method = Competence(4, grow=4, start=0.5, p=1, scores=[3, 1, 2, 2])            # CDF 1, 1/4, 3/4, 3/4
@@ -52,13 +54,10 @@ class Competence(Ranked):
         p: float = 2.0,
         scores: Any = None,
         warmup: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
-        super().__init__(n, partial(pace, grow=grow, start=start, shape="root", p=p), scores, warmup)
-
-    @classmethod
-    def for_run(cls, n: int, epochs: int, grow: int | None = None, **options: Any) -> Self:
-        """Everything is in use half-way through the run."""
-        return cls(n, max(1, epochs // 2) if grow is None else grow, **options)
+        rule = partial(pace, grow=grow, start=start, shape="root", p=p)
+        super().__init__(n, rule, scores, warmup, batch_size=batch_size)
 
     def difficulty(self, epoch: Epoch) -> Tensor:
         """(N,) CDF of the difficulties."""

@@ -46,7 +46,7 @@ PEERS = {
     "adaptive-cl": (1.52, 1.40),
     "efficient-train": (None, 1.58),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"efficient-train": {"keep_size": True}}
+OPTIONS: dict[str, dict[str, Any]] = {name: {"keep_size": True} for name in ("efficient-train", "efficient-train-plus")}
 
 
 def data(rows: int) -> Arrays:

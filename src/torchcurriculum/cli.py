@@ -259,7 +259,7 @@ def _list(options: argparse.Namespace) -> None:
     _say(f"  {'separable':<28}the paper's illustrative example: logistic regression on separable points")
     _say("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():
-        _say(f"  {name:<16}{methods.entry(name).summary}")
+        _say(f"  {name:<22}{methods.entry(name).summary}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ NEEDS = {
     "m-apw-beta-ei": "floating-point",
     "cbs": "convolution",
     "cbm": "image",
+    "cutmix": "image",
     "efficient-train": "image",
+    "efficient-train-plus": "image",
 }
 
 

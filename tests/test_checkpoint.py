@@ -260,7 +260,7 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
         checkpoint.save(1, part={"x": torch.ones(2).to_sparse()})
     with pytest.raises(ValueError, match="a whole number from 0 on, got -1"):
         checkpoint.save(-1)
-    with pytest.raises(ValueError, match="keep must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="keep must be a whole number, at least 1, got 0"):
         Checkpoint(tmp_path, keep=0)
     assert not list(tmp_path.iterdir())
 

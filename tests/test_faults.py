@@ -320,7 +320,7 @@ def test_no_kill_changes_anything(tmp_path: Path) -> None:
     """One test, so that one worker runs the campaign."""
     arguments = [sys.executable, __file__, str(tmp_path), str(KILLS), str(SEED)]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # an accelerator does not survive a fork
-    campaign = subprocess.run(arguments, capture_output=True, text=True, timeout=max(600, 5 * KILLS), env=hidden)
+    campaign = subprocess.run(arguments, capture_output=True, text=True, timeout=max(600, 30 * KILLS), env=hidden)
     assert campaign.returncode == 0, campaign.stderr[-3000:]
     runs = json.loads(campaign.stdout)
     for run in runs:

@@ -22,6 +22,7 @@ from torchcurriculum import APW, Arrays, Curriculum, Record, theory
 from torchcurriculum.audit import audit
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
+from torchcurriculum.report.theory_panel import _row
 
 from .contract.problem import data, model
 from .test_fuzz import judged, numbers, tries
@@ -321,3 +322,10 @@ def test_an_archive_in_the_place_of_an_array(folder: Path) -> None:
         (place / "labels.npy").write_bytes(content)
         with pytest.raises(RecordError, match=r"labels\.npy is damaged"):
             Record.load(place)
+
+
+def test_an_infinite_bound_of_a_theorem_warns_of_nothing() -> None:
+    left, right = np.array([0.5, 0.5]), np.array([0.7, math.inf])
+    with np.errstate(all="raise"):
+        assert _row(left, right, "<") == ["0.5", "<", "inf", "2 of 2"]
+        assert _row(left, right, "≥") == ["0.5", "≥", "inf", "0 of 2"]

@@ -135,12 +135,14 @@ class Curriculum(Hosting):
         After ``load_state_dict`` of a state taken inside an epoch, resumes with that epoch's next batch.
         """
         self.start(model)
-        mine = self.batches()
+        mine, number = self.batches(), self.number
         index = torch.cat(mine).to(self._device)  # one transfer for the epoch
         first = sum(map(len, mine[: self.steps_done]))
         for step, raw in enumerate(self.read(), self.steps_done):
             last = first + len(mine[step])
             yield self.batch(raw, index[first:last], step)
+            if self.number != number:
+                raise ValueError(f"epoch {self.number} began before epoch {number} was read to its end")
             self.done(step)  # also where the user left out the loss of a batch
             first = last
         self.finish()
@@ -183,7 +185,9 @@ class Curriculum(Hosting):
         return (self.number - 1, self.steps_done) if self.is_open else (self.number, 0)
 
     def finish(self) -> None:
-        """Ends the epoch: ranks agree, and a row is added to the record."""
+        """Ends the epoch: ranks agree, and a row is added to the record. Does nothing where none is open."""
+        if not self.is_open:
+            return
         self._progress.end()
         self._agree()
         last = self._steps.last

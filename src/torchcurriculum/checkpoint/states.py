@@ -51,8 +51,8 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1, got {keep!r}")
+        if not isinstance(keep, int) or isinstance(keep, bool) or keep < 1:
+            raise ValueError(f"keep must be a whole number, at least 1, got {keep!r}")
         self.folder, self.keep = Path(folder), keep
         self._looked = False
 

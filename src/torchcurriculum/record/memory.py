@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,8 +54,8 @@ class Record:
     def append(self, row: Mapping[str, Any], **histories: np.ndarray) -> None:
         """Adds an epoch: its scalars, and (N,) arrays by the name of their history (``losses``, ``easy``)."""
         packed = {name: pack(name, values, self.n) for name, values in histories.items()}
-        number = len(self.epochs)
-        self.epochs.append(dict(row))
+        number, row = len(self.epochs), _plain(row)
+        self.epochs.append(row)
         for name, values in packed.items():
             kept = self._histories.setdefault(name, [])
             del kept[number:]
@@ -76,6 +77,7 @@ class Record:
         """Adds scalars to the last epoch's row: what was found out after it ended, such as a validation accuracy."""
         if not self.epochs:
             raise RecordError("there is no epoch yet to annotate")
+        scalars = _plain(scalars)
         self.epochs[-1].update(scalars)
         if self._disk is not None and len(self._disk.ends) == len(self.epochs):
             with self._going_on():
@@ -273,6 +275,21 @@ class Record:
         except OSError as error:
             words = "the run goes on, and the next epoch tries to write again"
             warnings.warn(f"the record in {self.folder} could not be written ({error}); {words}", stacklevel=4)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as JSON can hold it: numbers of NumPy and PyTorch as Python's; what it cannot hold is refused by name."""
+    plain: dict[str, Any] = {}
+    for name, value in row.items():
+        if not isinstance(name, str):
+            raise RecordError(f"names of an epoch's values are strings, got {name!r}")
+        plain[name] = value.item() if getattr(value, "ndim", None) == 0 else value
+        try:
+            json.dumps(plain[name])
+        except (TypeError, ValueError) as error:
+            words = "must be a number, a string, or lists and dicts of them"
+            raise RecordError(f"{name!r} of an epoch {words}, got {type(value).__name__} ({error})") from None
+    return plain
 
 
 def _number(name: str, value: Any, where: str) -> float:

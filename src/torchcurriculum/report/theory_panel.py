@@ -146,7 +146,7 @@ def _row(left: np.ndarray, right: np.ndarray, sign: str) -> list[str]:
     if not known.any():
         return ["–", sign, "–", "no epoch that it is about"]
     left, right = left[known], right[known]
-    slack = ROUNDING * np.maximum(1.0, np.abs(right))
+    slack = np.where(np.isfinite(right), ROUNDING * np.maximum(1.0, np.abs(right)), 0.0)
     holds = {"<": left < right + slack, "≤": left <= right + slack, "≥": left >= right - slack}
     good = holds[sign] if sign in holds else np.isclose(left, right, rtol=1e-4, atol=1e-9)
     return [f"{left[-1]:.4g}", sign, f"{right[-1]:.4g}", f"{int(good.sum())} of {len(good)}"]

@@ -14,13 +14,12 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, Summary
 from .compare import format_published, format_table, table_of
-from .data.table import label_column
 from .method_options import needs_vanilla
 from .pool import train_together
 from .progress import Progress
 from .provenance import environment, write_json
 from .recipe import Recipe, settings
-from .sources import digest
+from .sources import digest, own_table
 from .trainer import SAVE_SECONDS, finished, train
 
 __all__ = ["run"]
@@ -85,7 +84,7 @@ def _train_all(
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
     if recipe.data == "csv" and data is not None:
-        echo(f"{data}: the classes are in the column {label_column(data, recipe.label)!r} (--label names another)\n")
+        echo(f"{own_table(recipe, data).message()}\n")
     todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
     todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
     for name, seed in pairs:

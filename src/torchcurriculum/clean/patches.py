@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .source import Watch
+from .userdata import Watch
 
 __all__ = ["patch_features"]
 

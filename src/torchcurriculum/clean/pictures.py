@@ -20,7 +20,7 @@ from ..data import Rows
 from .folders import class_files
 from .networks import feature_network
 from .patches import SIDE, patch_features
-from .source import Column, Source, Watch, number_classes
+from .userdata import Column, UserData, Watch, number_classes
 
 __all__ = ["SUFFIXES", "ImageFiles", "open_picture", "picture_parts", "read_pictures"]
 
@@ -198,7 +198,7 @@ def read_pictures(
     features: str | None = None,
     strict: bool = False,
     watch: Watch = lambda what, done, total: None,
-) -> Source:
+) -> UserData:
     """Reads a folder of pictures, with one folder for each class.
 
     Args:
@@ -237,7 +237,7 @@ def read_pictures(
     small = [files[row][0] for row, keep in zip(rows, kept, strict=True) if not keep]
     skipped += [(name, "its class has fewer than 5 pictures") for name in small]
     names = [files[row][0] for row in chosen]
-    return Source(
+    return UserData(
         "pictures", folder, labels[kept], classes, names, reduced(x), np.zeros(min(x.shape[1], DIMENSIONS), np.int64),
         chosen, [Column("pictures", "picture", how)], skipped, notes, {}, lambda row: _small(folder / names[row]),
     )  # fmt: skip
@@ -276,9 +276,9 @@ def reduced(x: np.ndarray) -> np.ndarray:
 
 
 def _small(path: Path) -> dict[str, bytes]:
-    """A picture to look at, as the bytes of a PNG."""
+    """A picture to look at, as the bytes of a JPEG."""
     picture = open_picture(path)
     picture.thumbnail((SHOWN, SHOWN))
     held = io.BytesIO()
-    picture.save(held, "PNG")
+    picture.save(held, "JPEG", quality=85)
     return {"picture": held.getvalue()}

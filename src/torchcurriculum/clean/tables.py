@@ -10,7 +10,7 @@ import numpy as np
 
 from .columns import SAMPLE, Taken, decimal_mark, take
 from .csvfile import Layout, find_layout, records
-from .source import Column, Source, Watch, number_classes
+from .userdata import Column, UserData, Watch, number_classes
 from .text import text_features
 
 __all__ = ["SUFFIXES", "read_table"]
@@ -33,7 +33,7 @@ def read_table(
     features: str | None = None,
     strict: bool = False,
     watch: Watch = lambda what, done, total: None,
-) -> Source:
+) -> UserData:
     """Reads a table with a class in one column.
 
     Args:
@@ -98,7 +98,9 @@ def read_table(
     if layout is not None:
         marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
         notes.insert(0, f"read as {layout.encoding}, separated by {marks.get(layout.separator, repr(layout.separator))} (--encoding, --sep)")
-    told = {"label": target, "id": called or None, "separator": layout and layout.separator}
+    told: dict[str, str | None] = {"label": target, "id": called or None}
+    if layout is not None:
+        told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
 
     def shown(row: int) -> dict[str, Any]:
         held = {name: one for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
@@ -107,10 +109,10 @@ def read_table(
         text = "\n".join(_text(frame[name].iloc[[row]])[0] for name in texts)
         return {"values": values, **({"text": text} if text else {})}
 
-    return Source(
+    return UserData(
         "table", path, labels, classes, ids, x, groups, rows, columns, left, notes,
-        {**told, "encoding": layout and layout.encoding}, shown,
-    )
+        told, shown,
+    )  # fmt: skip
 
 
 def _is_parquet(path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .source import Column, Source, Watch, number_classes
+from .userdata import Column, UserData, Watch, number_classes
 
 __all__ = ["MINILM", "encoder_place", "read_texts", "text_features"]
 
@@ -119,7 +119,7 @@ def read_texts(
     features: str | None = None,
     strict: bool = False,
     watch: Watch = lambda what, done, total: None,
-) -> Source:
+) -> UserData:
     """Reads a folder of text files, with one folder for each class.
 
     Args:
@@ -155,7 +155,7 @@ def read_texts(
     chosen = np.flatnonzero(kept)
     texts = [texts[row] for row in chosen]
     x, how = text_features(texts, features, watch)
-    return Source(
+    return UserData(
         "text", folder, labels[chosen], classes, [ids[row] for row in chosen], x, np.zeros(x.shape[1], np.int64),
         np.array(rows)[chosen], [Column("text", "text", how)], skipped, notes, {}, lambda row: {"text": texts[row]},
     )  # fmt: skip

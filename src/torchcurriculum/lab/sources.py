@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..clean.networks import Resized, first_of
 from ..clean.pictures import SUFFIXES
-from ..clean.source import Source
+from ..clean.userdata import UserData
 from ..clean.tables import read_table
 from ..data import Arrays, Rows, flip_labels
 from .data import (
@@ -198,14 +198,14 @@ def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
     return Problem(sets, None, len(source.classes), source.classes)
 
 
-def own_table(recipe: Recipe, path: Path) -> Source:
+def own_table(recipe: Recipe, path: Path) -> UserData:
     """The user's table, read once for all runs."""
     stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)
     return _table(path, recipe.label, stamp)
 
 
 @functools.lru_cache(maxsize=1)
-def _table(path: Path, label: str | None, stamp: tuple[int, int]) -> Source:
+def _table(path: Path, label: str | None, stamp: tuple[int, int]) -> UserData:
     return read_table(path, label)
 
 

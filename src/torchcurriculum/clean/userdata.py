@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["FEWEST", "Column", "Source", "number_classes"]
+__all__ = ["FEWEST", "Column", "UserData", "number_classes"]
 
 FEWEST = 5  # rows of a class; fewer cannot be judged by the other rows of it
 Watch = Callable[[str, int, int], None]  # what is done, how much of it, of how much
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class UserData:
     """Data that were read.
 
     Attributes:
@@ -63,7 +63,7 @@ class Source:
         return len(self.labels)
 
     def show(self, row: int) -> Mapping[str, Any]:
-        """What people see of a row: ``values`` (column to text), ``text``, or ``picture`` (bytes of a small PNG)."""
+        """What people see of a row: ``values`` (column to text), ``text``, or ``picture`` (bytes of a small JPEG)."""
         return self.shown(row)
 
     def message(self) -> str:

@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "checkpoint": {"distributed", "record"},
     "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record"},
 }
+ALLOWED["clean"] = set(ALLOWED)
 FREE = {"lab", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}
 ONLY_NUMPY = {"record", "theory", "report"}

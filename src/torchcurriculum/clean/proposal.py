@@ -38,6 +38,7 @@ class Source:
         encoding: Of a CSV or TSV file, as Python calls it; None for Parquet and folders.
         separator: Of a CSV or TSV file; None for Parquet and folders.
         id: The column that names the rows, or None.
+        quotes: Whether cells of a CSV or TSV file may stand in quotes.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Source:
     encoding: str | None = None
     separator: str | None = None
     id: str | None = None
+    quotes: bool = True
 
     def __post_init__(self) -> None:
         texts = {name: getattr(self, name) for name in ("path", "digest")}
@@ -56,6 +58,7 @@ class Source:
         _require(self.kind in KINDS, f"source.kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind == "table":
             _require(self.label is not None, "source.label must name the column of the labels of a table")
+        _require(isinstance(self.quotes, bool), f"source.quotes must be true or false, got {self.quotes!r}")
         separated = self.separator is not None
         _require(not separated or len(str(self.separator)) == 1, f"source.separator must be one letter: {self!r}")
 

@@ -62,7 +62,7 @@ def files(draw: st.DrawFn) -> tuple[list[str], dict[int, str | None], str, list[
 def test_only_the_bytes_of_label_cells_change(held: tuple, encoding: str) -> None:
     pieces, new, separator, spots, labels = held
     file = Delimited("".join(pieces).encode(encoding), encoding, separator)
-    assert file.labels("label") == labels
+    assert file.labels("label") == [label.strip() for label in labels]
     expected = list(pieces)
     for row, label in new.items():
         spot = spots[row]
@@ -76,7 +76,8 @@ def test_only_the_bytes_of_label_cells_change(held: tuple, encoding: str) -> Non
             expected[spot - 1] = ""  # a quote opens a cell only at its beginning
     assert file.relabelled("label", new) == "".join(expected).encode(encoding)
     again = Delimited(file.relabelled("label", new), encoding, separator).labels("label")
-    assert again == [new.get(row, label) for row, label in enumerate(labels) if new.get(row, label) is not None]
+    left = [new.get(row, label) for row, label in enumerate(labels)]
+    assert again == [label.strip() for label in left if label is not None]
 
 
 @settings(max_examples=100, deadline=None)
@@ -88,7 +89,7 @@ def test_records_are_those_of_the_csv_module(text: str) -> None:
         return
     file = Delimited(text.encode(), "utf-8", ",")
     found = [file.header, *(file.values(record) for record in file.records())]
-    assert found == [[cell.strip(" \t") for cell in cells] for cells in expected]
+    assert found == [[cell.strip() for cell in cells] for cells in expected]
 
 
 def test_quotes_that_are_letters(tmp_path: Path) -> None:
@@ -104,8 +105,7 @@ def test_weights_are_a_last_column() -> None:
     assert Delimited(raw, "utf-8-sig", ",").weighted("w", {0: "0.25"}) == expected
     with pytest.raises(ValueError, match="already has a column 'text'"):
         Delimited(raw, "utf-8", ",").weighted("text", {})
-    with pytest.raises(ValueError, match="row 0 has 1 cells and the header 2"):
-        Delimited(b"a,b\n1\n", "utf-8", ",").weighted("w", {})
+    assert Delimited(b"a,b\n1\n2,3\n", "utf-8", ",").weighted("w", {1: "0"}) == b"a,b,w\n1\n2,3,0\n"
 
 
 def test_labels_that_cannot_be_written() -> None:
@@ -113,8 +113,10 @@ def test_labels_that_cannot_be_written() -> None:
         Delimited(b"label,x\na,\xe9\n", "latin-1", ",").relabelled("label", {0: "ž"})
     with pytest.raises(ValueError, match="2 columns are called 'label'"):
         Delimited(b"label,label\na,b\n", "utf-8", ",").relabelled("label", {})
-    with pytest.raises(ValueError, match="has only 1 cells and no label"):
-        Delimited(b"a,label\n1\n", "utf-8", ",").labels("label")
+    short = Delimited(b"a,label\n1\n2,x\n", "utf-8", ",")
+    assert short.labels("label") == ["", "x"]
+    with pytest.raises(ValueError, match="is too short to have a label"):
+        short.relabelled("label", {0: "y"})
     with pytest.raises(ValueError, match="the file holds no header"):
         Delimited(b"\n\n", "utf-8", ",")
     with pytest.raises(ValueError, match="cannot be read as utf-16"):
@@ -242,6 +244,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["moved.csv", "there.csv"]
 
 
+def test_ids_must_agree_too(tmp_path: Path) -> None:
+    source = table(tmp_path, id="id")
+    changes = planned(None, Decisions([Decision(0, "cat", "drop", id="2")]))
+    with pytest.raises(ValueError, match="row 0 of .* has the id '1', and a decision says '2'; nothing was written"):
+        Fix(source, changes).write(tmp_path / "fixed.csv")
+
+
 def test_in_place_only_when_asked(tmp_path: Path) -> None:
     source = table(tmp_path)
     fix = Fix(source, planned(proposal(source)))
@@ -297,6 +306,9 @@ def test_numbers_as_labels_of_a_parquet_file(tmp_path: Path) -> None:
     source = Source(str(path), "table", digest(path), label="label")
     fixed, _ = Fix(source, planned(None, Decisions([Decision(0, "0", "other", "1")]))).write(tmp_path / "f.parquet")
     assert pq.read_table(fixed).column("label").to_pylist() == [1, 1, 1]
+    as_pandas = planned(None, Decisions([Decision(0, "0.0", "other", "1.0")]))
+    fixed, _ = Fix(source, as_pandas).write(tmp_path / "h.parquet")
+    assert pq.read_table(fixed).column("label").to_pylist() == [1, 1, 1]
     wrong = Fix(source, planned(None, Decisions([Decision(0, "0", "other", "one")])))
     with pytest.raises(ValueError, match="a new label does not fit the column 'label' .int8.: "):
         wrong.write(tmp_path / "g.parquet")
@@ -350,6 +362,17 @@ def test_a_folder_of_copies_or_links(pictures: Source, tmp_path: Path, link: boo
     assert log.name == "fixed.changes.csv"
     assert digest(pictures.path) == pictures.digest
     assert not list(tmp_path.glob(".*"))
+
+
+def test_folders_of_train_and_test(tmp_path: Path) -> None:
+    for name in ("train/cat/1.png", "train/dog/1.png", "test/cat/2.png"):
+        (tmp_path / "pets" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pets" / name).write_text(name)
+    source = Source(str(tmp_path / "pets"), "pictures", digest(tmp_path / "pets"))
+    changes = planned(None, Decisions([Decision(1, "cat", "other", "dog", "train/cat/1.png")]))
+    out, _ = Fix(source, changes).write(tmp_path / "fixed")
+    moved = {"train/dog/1-from-cat.png": "train/cat/1.png"}
+    assert contents(out) == moved | {name: name for name in ("train/dog/1.png", "test/cat/2.png")}
 
 
 def test_a_list_of_labels(pictures: Source, tmp_path: Path) -> None:

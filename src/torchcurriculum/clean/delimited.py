@@ -8,6 +8,7 @@ must give the same bytes back, or the file is refused.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ class Delimited:
         closed = QUOTED.match(text) if self.quotes else None
         if closed is not None:
             text = closed[0][1:-1].replace('""', '"') + text[closed.end() :]
-        return text.strip(self._blank)
+        return text.strip()
 
     def _core(self, cell: Span) -> Span:
         """A cell without blanks around it."""
@@ -126,21 +127,22 @@ class Delimited:
 
     def column(self, name: str) -> int:
         """The place of a column."""
-        places = [place for place, head in enumerate(self.header) if head == name.strip(self._blank)]
+        places = [place for place, head in enumerate(self.header) if head == name.strip()]
         if len(places) != 1:
             raise ValueError(f"{len(places)} columns are called {name!r}; the header is {self.header}")
         return places[0]
 
     def labels(self, name: str) -> list[str]:
-        """The texts of a column."""
+        """The texts of a column; empty where a record is too short to have it."""
         place = self.column(name)
-        return [self._text(self._place(record, place)) for record in self.records()]
+        cells = (next(itertools.islice(self._cells(record.start), place, None), (0, 0)) for record in self.records())
+        return [self._text(cell) for cell in cells]
 
     def _place(self, record: Record, place: int) -> Span:
-        for number, cell in enumerate(self._cells(record.start)):
-            if number == place:
-                return cell
-        raise ValueError(f"the record at letter {record.start:,} has only {number + 1} cells and no label")
+        cell = next(itertools.islice(self._cells(record.start), place, None), None)
+        if cell is None:
+            raise ValueError(f"the record at letter {record.start:,} is too short to have a label")
+        return cell
 
     def relabelled(self, name: str, labels: Mapping[int, str | None]) -> bytes:
         """The file with other labels in some rows; None leaves the row out."""
@@ -163,7 +165,7 @@ class Delimited:
         return self._encoded([*pieces, self.text[done:]])
 
     def weighted(self, name: str, weights: Mapping[int, str]) -> bytes:
-        """The file with one more column, the last; rows without a weight get 1."""
+        """The file with one more column, the last; rows get 1 by default, and damaged ones are left as they are."""
         if name in self.header:
             raise ValueError(f"the file already has a column {name!r}")
         head = self._head
@@ -171,10 +173,9 @@ class Delimited:
         done = head.stop
         for row, record in enumerate(self.records()):
             count = sum(1 for _ in self._cells(record.start))
-            if count != len(self.header):
-                raise ValueError(f"row {row} has {count} cells and the header {len(self.header)}: no column can follow")
-            pieces += [self.text[done : record.stop], self.separator, weights.get(row, "1")]
-            done = record.stop
+            if count == len(self.header):
+                pieces += [self.text[done : record.stop], self.separator, weights.get(row, "1")]
+                done = record.stop
         return self._encoded([*pieces, self.text[done:]])
 
     def _written(self, label: str, quoted: bool) -> str:

@@ -7,9 +7,9 @@ import io
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..audit.exports import spreadsheet_safe
@@ -205,8 +205,9 @@ class Fix:
         raw = self.path.read_bytes()
         source = self.source
         file = Delimited(raw, source.encoding or "utf-8", source.separator or ",", source.quotes)
-        held = file.labels(source.label or "")
-        self._compare(held, str.strip)
+        self._compare(file.labels(source.label or ""))
+        if source.id is not None and source.id in file.header:
+            self._compare(file.labels(source.id), "id")
         if self.mode == "weight":
             new = file.weighted(WEIGHT, {change.row: f"{change.weight:g}" for change in self.changes})
         else:
@@ -214,16 +215,16 @@ class Fix:
         with overwrite(out, "wb", durable=True) as target:
             target.write(new)
 
-    def _compare(self, held: Sequence[Any], text: Callable[[Any], str] = str) -> None:
+    def _compare(self, held: Sequence[str], part: str = "given") -> None:
         """Whether each row is the one that the proposal means."""
         for change in self.changes:
+            expected = getattr(change, part)
             if change.row >= len(held):
                 raise ValueError(f"{self.path} has {len(held):,} rows, and a decision is about row {change.row:,}")
-            if (found := text(held[change.row])) != change.given.strip():
-                message = (
-                    f"row {change.row} of {self.path} has the label {found!r}, and a decision says {change.given!r}"
-                )
-                raise ValueError(f"{message}; nothing was written")
+            if expected is not None and held[change.row] != expected.strip():
+                name = {"given": "label", "id": "id"}[part]
+                found = f"row {change.row} of {self.path} has the {name} {held[change.row]!r}"
+                raise ValueError(f"{found}, and a decision says {expected!r}; nothing was written")
 
     def _write_parquet(self, out: Path) -> None:
         import pyarrow as pa
@@ -236,7 +237,12 @@ class Fix:
             raise ValueError(f"{self.path} has no column {self.source.label!r}, or several")
         column = table.column(place)
         held = column.to_pylist()
-        self._compare(held, lambda value: str(value).strip())
+        kinds = {text: value for value in held if value is not None for text in _spellings(value)}
+        texts = [str(value).strip() for value in held]
+        for change in self.changes:
+            if change.row < len(held) and change.given.strip() in _spellings(held[change.row]):
+                texts[change.row] = change.given.strip()
+        self._compare(texts)
         if self.mode == "weight":
             if WEIGHT in table.column_names:
                 raise ValueError(f"{self.path} already has a column {WEIGHT!r}")
@@ -245,7 +251,6 @@ class Fix:
                 weights[change.row] = float(change.weight or 0)
             table = table.append_column(WEIGHT, pa.array(weights))
         else:
-            kinds = {str(value): value for value in held if value is not None}
             gone = set[int]()
             for change in self.changes:
                 if change.label is None:
@@ -272,7 +277,8 @@ class Fix:
     def _write_folder(self, out: Path, link: bool) -> None:
         files = folder_files(self.path)
         changes = {change.id: change for change in self.changes}
-        known = {name: name.split("/")[0] for name, _ in files if "/" in name}
+        depth = 1 if _has_parts(self.path) else 0
+        known = {name: name.split("/")[depth] for name, _ in files if name.count("/") > depth}
         for change in self.changes:
             if known.get(change.id or "") != change.given:
                 raise ValueError(f"there is no file {change.id!r} with the label {change.given!r} in {self.path}")
@@ -283,7 +289,7 @@ class Fix:
             return
         if self.mode == "weight":
             raise ValueError("weights of pictures and texts are written to a CSV file; give --out a name that ends so")
-        _copy(self.path, [name for name, _ in files], changes, out, link)
+        _copy(self.path, [name for name, _ in files], changes, out, link, depth)
 
     def _write_labels(self, out: Path, known: Mapping[str, str], changes: Mapping[str | None, Change]) -> None:
         head = ["file", "given_label", "label", *([WEIGHT] if self.mode == "weight" else [])]
@@ -298,7 +304,9 @@ class Fix:
             file.write(_table(head, lines))
 
 
-def _copy(folder: Path, names: list[str], changes: Mapping[str | None, Change], out: Path, link: bool) -> None:
+def _copy(
+    folder: Path, names: list[str], changes: Mapping[str | None, Change], out: Path, link: bool, depth: int
+) -> None:
     """A folder of copies or links. It appears under its name when it is complete."""
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -308,7 +316,7 @@ def _copy(folder: Path, names: list[str], changes: Mapping[str | None, Change], 
             change = changes.get(name)
             if change is not None and change.change == "drop":
                 continue
-            new = name if change is None or change.label is None else _moved(name, change.label, taken)
+            new = name if change is None or change.label is None else _moved(name, change.label, taken, depth)
             taken.add(new)
             target = part / new
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -324,20 +332,31 @@ def _copy(folder: Path, names: list[str], changes: Mapping[str | None, Change], 
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _moved(name: str, label: str, taken: set[str]) -> str:
+def _moved(name: str, label: str, taken: set[str], depth: int) -> str:
     """The path of a file under another class; a name that is taken there gets the old class added."""
-    first, rest = name.split("/", 1)
-    new, number = f"{label}/{rest}", 1
-    stem, dot, suffix = rest.rpartition(".")
-    stem, end = (stem, dot + suffix) if dot and "/" not in suffix else (rest, "")
-    while new in taken:
-        new = f"{label}/{stem}-from-{first}{'' if number == 1 else f'-{number}'}{end}"
+    path = PurePosixPath(name)
+    above, given, below = path.parts[:depth], path.parts[depth], path.parts[depth + 1 : -1]
+    new, number = PurePosixPath(*above, label, *below, path.name), 1
+    while str(new) in taken:
+        new = new.with_name(f"{path.stem}-from-{given}{'' if number == 1 else f'-{number}'}{path.suffix}")
         number += 1
-    return new
+    return str(new)
+
+
+def _has_parts(folder: Path) -> bool:
+    """Whether the folders of the classes stand in folders named train, valid, val and test."""
+    names = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    return "train" in names and names <= {"train", "valid", "val", "test"}
 
 
 def _plain_name(label: str) -> bool:
     return bool(label.strip()) and label not in (".", "..") and not set(label) & set('/\\\0:*?"<>|\r\n')
+
+
+def _spellings(value: Any) -> set[str]:
+    """A label as text. pandas holds whole numbers as fractions where some are missing: 1 may be called 1.0."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return {str(value).strip(), *([str(float(value))] if whole else [])}
 
 
 def _parquet_form(file: Any) -> dict[str, Any]:

@@ -204,10 +204,9 @@ def _review(save: str) -> str:
 <div class="bar status">
 <progress id="progress" value="0" max="1" aria-label="Decided"></progress> <span id="count" role="status"></span>
 <button type="button" id="undo">Undo</button>
-<button type="button" id="json">Download decisions</button>
-<button type="button" id="csv">as CSV</button>
+<button type="button" id="json" aria-label="Download decisions">Download</button>
 </div>
-<p class="small"><span id="saved"></span>{after} {then}</p>
+<p class="small"><span id="saved"></span>{after} {then} <button type="button" id="csv">Download as CSV</button></p>
 <ol id="cards"></ol>
 <div class="bar"><button type="button" id="before">Page before</button><span id="where" role="status"></span>
 <button type="button" id="after">Next page</button><button type="button" id="all"></button></div>

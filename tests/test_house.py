@@ -44,10 +44,11 @@ ALLOWED: dict[str, set[str]] = {
     "checkpoint": {"distributed", "record"},
     "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record"},
 }
+ALLOWED["clean"] = set(ALLOWED)
 FREE = {"lab", "cli", "__init__", "__main__"}
 THIRD_PARTY = {"torch", "numpy", "safetensors"}
 ONLY_NUMPY = {"record", "theory", "report"}
-REPORTING = {"report", "cli", "__main__"}
+REPORTING = {"report", "clean", "cli", "__main__"}
 
 
 def _imports(tree: ast.Module, module: list[str]) -> list[tuple[str, bool]]:

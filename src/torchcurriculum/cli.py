@@ -1,4 +1,4 @@
-"""The command line: ``curriculum run | compare | audit | report | list``."""
+"""The command line: ``curriculum review | fix | run | compare | audit | report | list``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import io
 import os
 import shlex
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
+from .clean.fix import MODES, Fix, planned
+from .clean.inputs import read_for_fix, read_for_review
+from .clean.serve import Review
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
@@ -100,6 +104,22 @@ def _parser() -> argparse.ArgumentParser:
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     four.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="(default: report.html)")
+    five = command("review", _review, "decide about the labels of a proposal, on a local page")
+    five.add_argument("proposal", type=Path, metavar="DIR|PROPOSAL", help="what `curriculum clean` wrote")
+    five.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    six = command("fix", _fix, "write the corrected data")
+    six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
+    six.add_argument("--out", type=Path, metavar="FIXED", help="the corrected file; for folders also a .csv of labels")
+    words = "write other labels, leave the rows out, or add a column of weights (default: relabel)"
+    six.add_argument("--mode", choices=MODES, default="relabel", help=words)
+    six.add_argument("--dry-run", action="store_true", help="print what would change and write nothing")
+    six.add_argument("--in-place", action="store_true", help="replace the user's own file (tables only)")
+    words = "of a proposal, change what is suggested with at least this probability (default: what it is sure of)"
+    six.add_argument("--min-probability", type=float, metavar="P", help=words)
+    words = "the proposal that decisions are about (default: proposal.json beside them)"
+    six.add_argument("--proposal", type=Path, metavar="FILE", help=words)
+    six.add_argument("--data", type=Path, metavar="PATH", help="where the data lies now, if it was moved")
+    six.add_argument("--link", action="store_true", help="a folder of links instead of copies")
     command("list", _list, "list the recipes and the methods")
     return parser
 
@@ -204,8 +224,12 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
     record = Record.load(options.folder)
     found = audit(record)
-    _say(found.summary() + "\n")
     names, previews = class_names(record), _previews(options.folder)
+    written = None
+    if options.export:  # before anything is printed: who reads it may stop after the first line
+        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
+        written = export(found, out, options.export, names=names)
+    _say(found.summary() + "\n")
     shown = found.rows(options.top)
     _say(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
     for rank, row in enumerate(shown, 1):
@@ -216,9 +240,8 @@ def _audit(options: argparse.Namespace) -> None:
         known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"
         _say(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
         _say(f"right labels called wrong: {found.false_alarms()}")
-    if options.export:
-        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
-        _say(f"\nwrote {export(found, out, options.export, names=names)}")
+    if written is not None:
+        _say(f"\nwrote {written}")
 
 
 def _previews(folder: Path) -> Previews | None:
@@ -243,6 +266,36 @@ def _report(options: argparse.Namespace) -> None:
     large = [reason for records in runs.values() for record in records if (reason := too_large(record)) is not None]
     for sentence in [f"{problem}; shown is what could be read" for problem in problems] + large:
         _say(f"curriculum: {sentence}", file=sys.stderr)
+
+
+def _review(options: argparse.Namespace) -> None:
+    proposal, path = read_for_review(options.proposal)
+    if not proposal.rows:
+        raise ValueError(f"{options.proposal} proposes nothing, so there is nothing to review")
+    with Review(proposal, path) as review:
+        print(f"review at {review.address}", flush=True)
+        _say(f"each decision is saved at once in {path}; control-C ends this")
+        if not options.no_browser:
+            webbrowser.open(review.address)
+        with contextlib.suppress(KeyboardInterrupt):
+            review.run()
+    done = len(review.decisions().rows)
+    _say(f"\n{done:,} of {len(proposal.rows):,} labels decided, in {path}")
+    if done:
+        _say(f"to apply them: curriculum fix {shlex.quote(str(path))} --out FIXED")
+
+
+def _fix(options: argparse.Namespace) -> None:
+    source, proposal, decisions, words = read_for_fix(options.chosen, options.proposal)
+    _say(words)
+    fix = Fix(source, planned(proposal, decisions, options.mode, options.min_probability), options.mode, options.data)
+    _say(fix.summary())
+    if options.dry_run:
+        fix.check()
+        _say("Nothing was written (--dry-run).")
+        return
+    for path in fix.write(options.out, in_place=options.in_place, link=options.link):
+        _say(f"wrote {path}")
 
 
 def _list(options: argparse.Namespace) -> None:

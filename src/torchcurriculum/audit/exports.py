@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,8 @@ from .result import Audit
 
 __all__ = ["EXPORTS", "export"]
 
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 Row = dict[str, Any]
 
 
@@ -112,12 +115,24 @@ def _task(row: Row) -> Row:
 def _write_csv(rows: Sequence[Row], file: IO[str]) -> None:
     writer = csv.DictWriter(file, list(_issue(rows[0])) if rows else ["row"])
     writer.writeheader()
-    writer.writerows({name: _safe(value) for name, value in _issue(row).items()} for row in rows)
+    writer.writerows({name: spreadsheet_safe(value) for name, value in _issue(row).items()} for row in rows)
 
 
-def _safe(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+def spreadsheet_safe(value: Any) -> Any:
+    """A text that a spreadsheet would run as a formula gets an apostrophe before it; a number does not.
+
+    Example:
+        >>> [spreadsheet_safe(text) for text in ("=1+1", "-1", "-x", "cat", "'=1+1")]
+        ["'=1+1", '-1', "'-x", 'cat', "''=1+1"]
+        >>> [spreadsheet_text(spreadsheet_safe(text)) for text in ("=1+1", "-1", "'=1+1", "'cat")]
+        ['=1+1', '-1', "'=1+1", "'cat"]
+    """
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+
+
+def spreadsheet_text(value: str) -> str:
+    """A text as it was before ``spreadsheet_safe``."""
+    return value[1:] if value.startswith("'") and FORMULA.match(value) else value
 
 
 def _writer(shape: Callable[[Row], Row]) -> Callable[[Sequence[Row], IO[str]], None]:

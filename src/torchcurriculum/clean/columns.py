@@ -13,13 +13,16 @@ __all__ = ["Taken", "decimal_mark", "take"]
 
 MISSING = ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "#na", "missing", "<na>")
 YES, NO = ("yes", "y", "true", "t", "on", "ja", "oui", "si", "sí"), ("no", "n", "false", "f", "off", "nein", "non")
-ID = re.compile(r"(^|[\W_])(id|ids|uuid|guid|index|idx|key|nr|no|row|rowid|rownum|number)$|[a-z]I[dD]$|^#$", re.IGNORECASE)
+ID = re.compile(
+    r"(^|[\W_])(id|ids|uuid|guid|index|idx|key|nr|no|row|rowid|rownum|number)$|[a-z]I[dD]$|^#$", re.IGNORECASE
+)
 CODE = re.compile(r"0\d+")  # a number does not begin with 0
 SPACES = " \u00a0\u202f'’$€£¥%"  # in and around numbers
 CURRENCY, SPACING = str.maketrans("", "", SPACES), f"[{SPACES}]"
 FORM = r"[+-]?(?:(?:\d{{1,3}}(?:{0}\d{{3}})+|\d+)(?:{1}\d*)?|{1}\d+)(?:[eE][+-]?\d+)?"
 FORMS = {".": re.compile(FORM.format(",", r"\.")), ",": re.compile(FORM.format(r"\.", ","))}
-DATES = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")
+DATES: tuple[str, ...] = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y")
+DATES += ("%d/%m/%y",)
 DATES += ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2}, \d{4}.*")
@@ -95,7 +98,9 @@ def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) ->
     if lower <= {*YES, *NO} and lower & {*YES} and lower & {*NO}:
         values = np.where(plain.str.lower().isin(YES).to_numpy(bool), 1.0, 0.0)
         return _number(name, np.where(missing, np.nan, values), "yes/no", "", ordered)
-    if not any(CODE.fullmatch(cell) for cell in some) and (found := _as_number(name, plain, missing, some, mark, ordered)):
+    if not any(CODE.fullmatch(cell) for cell in some) and (
+        found := _as_number(name, plain, missing, some, mark, ordered)
+    ):
         return found
     if found := _as_date(plain, missing, some):
         return found
@@ -244,7 +249,9 @@ def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list
 def _category(plain: Any, missing: np.ndarray) -> Taken:
     distinct = int(plain[~missing].nunique())
     gaps = int(missing.sum())
-    why = f"{distinct:,} values" + (f", the rarest of {distinct - CATEGORIES:,} taken as one" if distinct > CATEGORIES else "")
+    why = f"{distinct:,} values" + (
+        f", the rarest of {distinct - CATEGORIES:,} taken as one" if distinct > CATEGORIES else ""
+    )
 
     def make() -> np.ndarray:
         from sklearn.preprocessing import OneHotEncoder

@@ -21,10 +21,10 @@ from .pictures import SUFFIXES as PICTURES
 from .pictures import read_pictures
 from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
-from .userdata import UserData, Watch
 from .tables import read_table
 from .text import SUFFIXES as TEXTS
 from .text import read_texts
+from .userdata import UserData, Watch
 
 __all__ = ["PAGE", "clean", "propose", "read"]
 
@@ -83,6 +83,8 @@ def clean(
     """
     data = Path(data)
     place = Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.name}-review")
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"--epochs must be at least 1, got {epochs}")
     if folds < 2:
         raise ValueError(f"--folds must be at least 2, got {folds}")
     if out is not None and Path(out).exists():
@@ -92,7 +94,9 @@ def clean(
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
-        found_by = train_folds(source.features, source.labels, len(source.classes), folds, epochs, seed, progress)
+        found_by = train_folds(
+            source.features, source.labels, len(source.classes), folds, epochs, seed=seed, watch=progress
+        )
     found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
     proposal = propose(source, found, found_by)
     path = proposal.write(place / PROPOSAL)
@@ -200,5 +204,7 @@ def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
     lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
     lines.append("The most suspicious:")
     for one in proposal.rows[:TOP]:
-        lines.append(f"  {(one.id or '')[:40]:<24} right with {one.quality:.1%}  {one.given} -> {one.suggested}  {one.why}")
+        lines.append(
+            f"  {(one.id or '')[:40]:<24} right with {one.quality:.1%}  {one.given} -> {one.suggested}  {one.why}"
+        )
     return lines

@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = ["Layout", "find_layout", "records"]
 
@@ -58,7 +58,7 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
 
 def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """(number of its last line, its cells) of each record, the header first; blank lines are passed over."""
-    quoting = csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE
     with open(path, encoding=layout.encoding, newline="") as file:
         reader = csv.reader(itertools.chain(file, [END]), delimiter=layout.separator, quoting=quoting)
         last = 0

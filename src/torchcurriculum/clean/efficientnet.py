@@ -52,7 +52,9 @@ class EfficientNetB0(nn.Module):
         return shapes == [(32, 3, 3, 3), (1280, 320, 1, 1)]
 
 
-def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True) -> nn.Module:
+def _convolution(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True
+) -> nn.Module:
     layers: list[nn.Module] = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)]
     return nn.Sequential(*layers, nn.BatchNorm2d(outputs), *([nn.SiLU()] if active else []))
 

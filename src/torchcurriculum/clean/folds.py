@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,7 +112,7 @@ def train_folds(
 
 
 def _train(
-    x: Tensor, y: Tensor, classes: int, epochs: int, size: int, method: str, seed: int, step: Watch | None
+    x: Tensor, y: Tensor, classes: int, epochs: int, size: int, method: str, seed: int, step: Callable[[int], None]
 ) -> tuple[nn.Module, Record]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -133,8 +134,7 @@ def _train(
                 optimizer.step()
                 schedule.step()
                 number += 1
-                if step:
-                    step(number)
+                step(number)
     return network, curriculum.record
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from .columns import SAMPLE, Taken, decimal_mark, take
 from .csvfile import Layout, find_layout, records
-from .userdata import Column, UserData, Watch, number_classes
 from .text import text_features
+from .userdata import Column, UserData, Watch, number_classes
 
 __all__ = ["SUFFIXES", "read_table"]
 
@@ -57,7 +57,8 @@ def read_table(
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "flowers.csv"
-        >>> _ = path.write_text(";width;kind\\n" + "".join(f"{i};1,{i};{'rose' if i % 2 else 'tulip'}\\n" for i in range(20)))
+        >>> rows = "".join(f"{i};1,{i};{'rose' if i % 2 else 'tulip'}\\n" for i in range(20))
+        >>> _ = path.write_text(";width;kind\\n" + rows)
         >>> source = read_table(path)
         >>> source.classes, source.features.shape, source.ids[3], source.layout["separator"]
         (['rose', 'tulip'], (20, 1), '3', ';')
@@ -70,17 +71,21 @@ def read_table(
         if name not in names:
             raise ValueError(f"{path} has no column called {name!r}; it has {', '.join(names)}")
         if name == target:
-            raise ValueError(f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)")
+            raise ValueError(
+                f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
+            )
     given = _given(frame[target])
-    skipped = {row: reason for row, reason in bad.items()}
+    skipped = dict(bad)
     skipped |= {int(row): "it has no label" for row in np.flatnonzero(given == "") if int(row) not in skipped}
     if strict and skipped:
         row = min(skipped)
-        raise ValueError(f"{path} has {len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}")
+        raise ValueError(
+            f"{path} has {len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}"
+        )
     rows = np.setdiff1d(np.arange(len(frame)), np.fromiter(skipped, np.int64, len(skipped)))
     _refuse_label(path, target, given[rows])
     labels, classes, large, notes = number_classes(given[rows].tolist(), str(path))
-    small = {int(row): f"its class has fewer than 5 rows" for row in rows[~large]}
+    small = {int(row): "its class has fewer than 5 rows" for row in rows[~large]}
     rows, labels = rows[large], labels[large]
     whole = len(rows) == len(frame)
     frame = frame if whole else frame.iloc[rows].reset_index(drop=True)
@@ -92,12 +97,17 @@ def read_table(
     columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
     x, groups = _features(taken, features, watch, notes)
     if not x.shape[1]:
-        raise ValueError(f"{path} cannot be learnt from: no column is left to learn from\n" + "\n".join(map(str, columns)))
+        raise ValueError(
+            f"{path} cannot be learnt from: no column is left to learn from\n" + "\n".join(map(str, columns))
+        )
     notes += _telling_alone(taken, labels, x, groups)
     left = [(f"line {lines[row]}", reason) for row, reason in sorted({**skipped, **small}.items())]
     if layout is not None:
         marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
-        notes.insert(0, f"read as {layout.encoding}, separated by {marks.get(layout.separator, repr(layout.separator))} (--encoding, --sep)")
+        notes.insert(
+            0,
+            f"read as {layout.encoding}, separated by {marks.get(layout.separator, repr(layout.separator))} (--encoding, --sep)",
+        )
     told: dict[str, str | None] = {"label": target, "id": called or None}
     if layout is not None:
         told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
@@ -144,7 +154,9 @@ def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, No
     return frame, None, range(1, len(frame) + 1), {}
 
 
-def _csv(path: Path, sep: str | None, encoding: str | None, watch: Watch) -> tuple[Any, Layout, list[int], dict[int, str]]:
+def _csv(
+    path: Path, sep: str | None, encoding: str | None, watch: Watch
+) -> tuple[Any, Layout, list[int], dict[int, str]]:
     """All cells as text, column by column; the last line of each record; and which records are damaged, and how."""
     pandas = _pandas()
     layout = find_layout(path, sep, encoding)
@@ -177,8 +189,12 @@ def _csv(path: Path, sep: str | None, encoding: str | None, watch: Watch) -> tup
     if len(bad) > len(lines) / 2:
         row = min(bad)
         words = f"line {lines[row]}: {bad[row]}"
-        raise ValueError(f"{path} is damaged: most rows have another number of cells than the first line ({words}); see --sep")
-    frame = pandas.DataFrame({name: pandas.concat(held, ignore_index=True) for name, held in zip(names, parts, strict=True)})
+        raise ValueError(
+            f"{path} is damaged: most rows have another number of cells than the first line ({words}); see --sep"
+        )
+    frame = pandas.DataFrame(
+        {name: pandas.concat(held, ignore_index=True) for name, held in zip(names, parts, strict=True)}
+    )
     return frame, layout, lines, bad
 
 
@@ -236,10 +252,12 @@ def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
     distinct = set(given.tolist())
     words = f"the column {target!r} has {len(distinct):,} different values in {len(given):,} rows"
     if len(distinct) > len(given) / 2:
-        raise ValueError(f"{path} cannot be learnt from: {words}, so it holds no classes; name the right one by --label")
-    if len(distinct) > MANY and all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct):
-        if any(_fraction(value) for value in distinct):
-            raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, and not classes; see --label")
+        raise ValueError(
+            f"{path} cannot be learnt from: {words}, so it holds no classes; name the right one by --label"
+        )
+    numbers = all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct)
+    if len(distinct) > MANY and numbers and any(map(_fraction, distinct)):
+        raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, and not classes; see --label")
 
 
 def _take_all(
@@ -315,5 +333,7 @@ def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, g
         table = np.zeros((codes.max() + 1, labels.max() + 1), np.int64)
         np.add.at(table, (codes, labels), 1)
         if table.max(1).sum() >= COPY * len(labels):
-            notes.append(f"{name} alone tells nearly every label; if it was made from the label, leave it out: --drop {name!r}")
+            notes.append(
+                f"{name} alone tells nearly every label; if it was made from the label, leave it out: --drop {name!r}"
+            )
     return notes

@@ -78,7 +78,9 @@ class UserData:
             first = [name for name, why in self.skipped if why == reason][:3]
             lines.append(f"left out, {reason}: {', '.join(first)}{f' and {count - 3:,} more' if count > 3 else ''}")
         if len(reasons) > 5:
-            lines.append(f"left out for other reasons: {sum(reasons.values()) - sum(dict(reasons.most_common(5)).values())}")
+            lines.append(
+                f"left out for other reasons: {sum(reasons.values()) - sum(dict(reasons.most_common(5)).values())}"
+            )
         return "\n".join(lines)
 
 
@@ -98,15 +100,23 @@ def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[s
         >>> classes, y[[0, 5, 11]].tolist(), int(kept.sum())
         (['a', 'b'], [1, 0, -1], 11)
     """
-    names, codes, counts = np.unique(np.asarray(given, dtype=object).astype(str), return_inverse=True, return_counts=True)
+    names, codes, counts = np.unique(
+        np.asarray(given, dtype=object).astype(str), return_inverse=True, return_counts=True
+    )
     large = counts >= FEWEST
     if large.sum() < 2:
-        words = f"{len(names)} classes in {len(given):,} rows, and {int(large.sum())} of them with {FEWEST} rows or more"
+        words = (
+            f"{len(names)} classes in {len(given):,} rows, and {int(large.sum())} of them with {FEWEST} rows or more"
+        )
         raise ValueError(f"{where} cannot be learnt from: there are {words}; there must be two such classes at least")
     numbers = np.where(large, np.cumsum(large) - 1, -1)
     labels = numbers[codes].astype(np.int64)
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(" ".join(name.lower().split()), []).append(str(name))
-    notes = [f"the classes {' and '.join(map(repr, held))} are taken as different" for held in alike.values() if len(held) > 1]
+    notes = [
+        f"the classes {' and '.join(map(repr, held))} are taken as different"
+        for held in alike.values()
+        if len(held) > 1
+    ]
     return labels, [str(name) for name in names[large]], labels >= 0, notes

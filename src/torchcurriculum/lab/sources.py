@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ..clean.networks import Resized, first_of
 from ..clean.pictures import SUFFIXES
-from ..clean.userdata import UserData
 from ..clean.tables import read_table
+from ..clean.userdata import UserData
 from ..data import Arrays, Rows, flip_labels
 from .data import (
     ImageFiles,
@@ -46,7 +46,16 @@ from .models import (
 )
 from .recipe import Recipe
 
-__all__ = ["Problem", "digest", "load_data", "make_model", "make_optimizer", "make_schedule", "own_table", "require_data"]
+__all__ = [
+    "Problem",
+    "digest",
+    "load_data",
+    "make_model",
+    "make_optimizer",
+    "make_schedule",
+    "own_table",
+    "require_data",
+]
 
 Sets = dict[str, Rows]
 OWN = ("csv", "image-folder")  # the user's own data, different for every user

@@ -5,8 +5,8 @@ from .cifar import Images, load_cifar10, load_cifar100
 from .cifar_n import load_cifar_n
 from .digits import load_digits
 from .glue import Tokens, load_rte
-from .splits import split
 from .own import load_image_folder
+from .splits import split
 from .tudataset import GraphBatch, Graphs, load_tudataset
 from .webvision import load_webvision
 from .wrench import WeakTexts, hashed_words, load_wrench, majority_vote

@@ -121,7 +121,7 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
 
 def _judged(audits: Sequence[Audit]) -> str:
     """One method's audits over its seeds, in a line."""
-    estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
+    estimates = ", ".join("-" if one.health else f"{one.share:.1%}" for one in audits)
     words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
     aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
     if len(aurocs) < len(audits):  # the true labels are unknown, or all labels are right

@@ -94,9 +94,8 @@ def clean(
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
-        found_by = train_folds(
-            source.features, source.labels, len(source.classes), folds, epochs, seed=seed, watch=progress
-        )
+        x, y, classes = source.features, source.labels, len(source.classes)
+        found_by = train_folds(x, y, classes, folds, epochs, trees=source.kind == "table", seed=seed, watch=progress)
     found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
     proposal = propose(source, found, found_by)
     path = proposal.write(place / PROPOSAL)
@@ -117,6 +116,8 @@ def clean(
 
 def propose(source: UserData, found: Audit, by: Folds) -> Proposal:
     """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first."""
+    assert found.suggested is not None
+    assert found.suggestion_probability is not None
     rows = [int(row) for row in found.order if found.issue[row]]
     telling = _Telling(source)
     suspects = []

@@ -1,4 +1,4 @@
-"""A proposal for other tools: Label Studio, FiftyOne, Argilla, Hugging Face datasets; and their answers as decisions."""
+"""A proposal for other tools (Label Studio, FiftyOne, Argilla, datasets), and their answers as decisions."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _argilla(proposal: Proposal) -> dict[str, str]:
         "fields": [field],
         "questions": [
             question("label", "The right label", _classes(proposal), True),
-            question("remove", "Or leave the row out", [DROP, "keep"], False),
+            question("leave_out", "Or leave the row out", [DROP, "keep"], False),
         ],
         "metadata": [
             {"name": "row", "settings": {"type": "integer"}},
@@ -151,11 +151,11 @@ def _argilla_answers(records: list[Any]) -> Iterator[tuple[int, str | None]]:
         if not isinstance(given, dict) or not row.isdecimal():
             raise ValueError(f"a record has no number of a row or no responses: {str(one)[:80]}")
         values = {}
-        for name in ("label", "remove"):
+        for name in ("label", "leave_out"):
             parts = given.get(name) or []
             held = parts[-1] if isinstance(parts, list) and parts else {}
             values[name] = held.get("value") if isinstance(held, dict) else None
-        if values["remove"] == DROP:
+        if values["leave_out"] == DROP:
             yield int(row), None
         elif isinstance(values["label"], str):
             yield int(row), values["label"]

@@ -52,14 +52,11 @@ def test_one_population_is_ranked_and_nothing_is_called_wrong() -> None:
     assert found.order.tolist() == [1, 2, 0, 3]
     assert found.score[:3] == pytest.approx([-log(2), log(7), log(3)], abs=1e-6)  # the odds against the label
     assert found.score[3] == -math.inf
-    assert found.quality[:3] == pytest.approx([2 / 3, 1 / 8, 1 / 4], abs=1e-6)
-    assert math.isnan(found.quality[3])
-    assert (found.visible, found.rate, int(found.issue.sum())) == (False, 0.0, 0)
-    assert found.interval == (0.0, 1.0)
-    assert found.doubted == pytest.approx(2 / 3)  # two of three labels have a probability below one half
+    assert np.isnan(found.quality).all()  # nothing is known of so few rows
+    assert (found.share, found.share_low, found.share_high, int(found.issue.sum())) == (0.0, 0.0, 1.0, 0)
     assert found.easy.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert (found.precision(2), found.auroc(), found.average_precision(), found.false_alarms()) == (None,) * 4
-    assert "one population" in found.summary()
+    assert found.summary() == "No label is called wrong. There are too few rows to judge by: 3, and 200 are needed."
 
 
 def test_measures_by_hand() -> None:
@@ -72,7 +69,7 @@ def test_measures_by_hand() -> None:
     assert found.average_precision() == pytest.approx((1 / 1 + 2 / 4) / 2)
     assert found.rows(1)[0] | {"score": 0, "quality": 0} == {
         **{"row": 1, "name": None, "score": 0, "quality": 0, "issue": False, "easy": 0.0},
-        **{"given": 1, "suggested": None, "wrong": True},
+        **{"given": 1, "suggested": None, "suggestion_probability": None, "wrong": True},
     }
 
 
@@ -87,9 +84,9 @@ def test_epochs_are_weighted_by_the_variance_of_probabilities_where_there_is_one
 
 def test_two_populations_are_found_counted_and_called() -> None:
     found = audit(two_populations())
-    assert found.visible
-    assert found.rate == pytest.approx(0.2, abs=0.005)
-    assert found.interval[0] < 0.2 < found.interval[1] < 0.24
+    assert not found.health
+    assert found.share == pytest.approx(0.2, abs=0.005)
+    assert found.share_low < 0.2 < found.share_high < 0.24
     assert found.issue.sum() == 200
     assert found.false_alarms() == 0
     assert found.auroc() == 1.0
@@ -98,8 +95,8 @@ def test_two_populations_are_found_counted_and_called() -> None:
 
 def test_a_single_epoch_of_two_populations_is_not_believed() -> None:
     record = two_populations(epochs=2)
-    assert not audit(record).visible
-    assert not audit(two_populations(n=150, wrong=30)).visible  # and nor are so few rows
+    assert "too short" in audit(record).summary()
+    assert "too few rows" in audit(two_populations(n=150, wrong=30)).summary()  # and nor are so few rows
 
 
 def test_mean_probabilities_are_the_second_opinion() -> None:
@@ -136,8 +133,8 @@ def test_an_estimate_holds_both_opinions() -> None:
     shares[np.arange(n), likely] = sure
     losses = np.where(np.arange(n) < 100, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
     found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.rate == pytest.approx(0.2, abs=0.02)
-    assert found.interval[0] < 0.1 < 0.3 < found.interval[1]
+    assert found.share == pytest.approx(0.2, abs=0.02)
+    assert found.share_low < 0.1 < 0.3 < found.share_high
     assert "between" in found.summary()
 
 
@@ -149,19 +146,19 @@ def test_an_opinion_of_one_population_does_not_estimate() -> None:
     shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
     shares[np.arange(n), labels] = sure
     found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.rate == pytest.approx(0.1, abs=0.005)
-    assert found.interval[0] < 0.1 < found.interval[1] < 0.13
+    assert found.share == pytest.approx(0.1, abs=0.005)
+    assert found.share_low < 0.1 < found.share_high < 0.13
 
 
 def test_probabilities_alone_may_see_what_losses_do_not() -> None:
     found = audit(_looked_alike(300))
-    assert found.visible
-    assert found.rate == pytest.approx(0.3, abs=0.02)
+    assert not found.health
+    assert found.share == pytest.approx(0.3, abs=0.02)
     assert found.wrong is not None
     assert (found.issue == found.wrong).mean() > 0.98
     assert found.auroc() == pytest.approx(1.0, abs=0.01)
     clean = audit(_looked_alike(0))
-    assert not clean.visible
+    assert clean.health
     assert not clean.issue.any()
 
 
@@ -324,4 +321,5 @@ def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
 def test_rows_that_nobody_knows_about_are_exported_without_a_number(tmp_path: Path) -> None:
     found = audit(record_of([[1.0, math.inf]]))
     rows = json.loads(export(found, tmp_path / "a.json", "json").read_text())
-    assert [row["label_quality"] for row in rows] == [pytest.approx(math.exp(-1), abs=1e-6), None]
+    assert [row["label_quality"] for row in rows] == [None, None]
+    assert [row["score"] for row in rows] == [pytest.approx(math.log(math.e - 1), abs=1e-6), None]

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torchcurriculum.lab.data.images import load_image_folder
+from torchcurriculum.lab.data.table import load_csv
 
 from torchcurriculum import APW, Method, Record, methods
 from torchcurriculum.cli import main
 from torchcurriculum.lab import provenance
-from torchcurriculum.lab.data.images import load_image_folder
-from torchcurriculum.lab.data.table import load_csv
 from torchcurriculum.lab.provenance import environment
 from torchcurriculum.lab.recipes import RECIPES
 from torchcurriculum.lab.trainer import train

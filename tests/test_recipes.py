@@ -367,7 +367,7 @@ def test_a_table_has_room_for_a_long_name() -> None:
 
 
 def test_every_model_name_of_a_recipe_is_known() -> None:
-    from torchcurriculum.lab.models.by_name import NAMES
+    from torchcurriculum.clean.networks import NAMES
 
     for recipe in RECIPES.values():
         assert recipe.model in MODELS or recipe.model in NAMES or recipe.model == "minilm"

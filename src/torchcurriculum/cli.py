@@ -1,4 +1,4 @@
-"""The command line: ``curriculum review | fix | run | compare | audit | report | list``."""
+"""The command line: ``curriculum clean | review | fix | run | compare | audit | report | list``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TextIO
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
+from .clean.command import clean
 from .clean.fix import MODES, Fix, planned
 from .clean.inputs import read_for_fix, read_for_review
 from .clean.serve import Review
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(do=do)
         return sub
 
+    _clean_arguments(command("clean", _clean, "find wrong labels in your own data and propose other ones"))
     one = command("run", _run, "run a recipe")
     one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
     one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
@@ -122,6 +124,34 @@ def _parser() -> argparse.ArgumentParser:
     six.add_argument("--link", action="store_true", help="a folder of links instead of copies")
     command("list", _list, "list the recipes and the methods")
     return parser
+
+
+def _clean_arguments(zero: argparse.ArgumentParser) -> None:
+    words = "a CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class"
+    zero.add_argument("data", type=Path, metavar="DATA", help=words)
+    zero.add_argument(
+        "--label", metavar="COLUMN", help="the column with the classes (default: label, target, ... or last)"
+    )
+    words = "write corrected data there, changing only what is sure; for pictures and texts a .csv or a folder"
+    zero.add_argument("--out", type=Path, metavar="FIXED", help=words)
+    words = "the folder for the proposal and the review page (default: DATA-review)"
+    zero.add_argument("--review", type=Path, metavar="DIR", help=words)
+    zero.add_argument("--id", metavar="COLUMN", help="the column that names the rows")
+    zero.add_argument("--drop", action="append", metavar="COLUMN", help="leave this column out (may be repeated)")
+    zero.add_argument("--sep", metavar="LETTER", help="what separates the cells (default: found out)")
+    zero.add_argument("--encoding", metavar="NAME", help="of the file (default: found out)")
+    words = "for pictures a file of pretrained weights, a network's name, or 'none'; for text 'minilm' or 'tfidf'"
+    zero.add_argument("--features", metavar="FILE|NAME", help=words)
+    zero.add_argument("--strict", action="store_true", help="stop at a row or file that cannot be read")
+    zero.add_argument("--folds", type=int, default=5, metavar="K", help="parts of the cross-validation (default: 5)")
+    zero.add_argument("--epochs", type=int, metavar="N", help="epochs of each network")
+    zero.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="everything drawn is a function of it (default: 0)"
+    )
+
+
+def _clean(options: argparse.Namespace) -> None:
+    clean(**{name: value for name, value in vars(options).items() if name != "do"}, echo=_say)
 
 
 def _run(options: argparse.Namespace) -> None:

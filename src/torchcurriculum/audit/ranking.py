@@ -28,6 +28,8 @@ shown beside the score.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +38,8 @@ from ..functional.apw import RHO_CLIP
 from ..functional.noise import LOSS_RANGE, ROWS, STEPS, Populations, fit_populations, label_log_odds
 from ..functional.rapw import right_odds
 from ..record import Record, RecordError
+from .health import doubts_of_findings, doubts_of_losses, doubts_of_probabilities
+from .outside import judge_outside
 from .result import Audit
 
 __all__ = ["audit"]
@@ -47,24 +51,47 @@ DOUBTED = 0.05  # of the labels, from which on probabilities say that some are w
 FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
 
 
-def audit(record: Record) -> Audit:
-    """The rows of a record by how likely their label is wrong.
+def audit(
+    run: Record | Any,
+    pred_probs: Any = None,
+    *,
+    classes: Sequence[object] | None = None,
+    names: Sequence[object] | None = None,
+) -> Audit:
+    """The rows by how likely their label is wrong, from the record of a run, or from labels and probabilities.
 
     Args:
-        record: Of a run with ``samples=True``. Arrays ``labels``, ``predicted``, ``mean_probabilities`` and ``clean``
-            are used where present.
+        run: The record of a run with ``samples=True``, whose arrays ``labels``, ``predicted``, ``mean_probabilities``
+            and ``clean`` are used where present; or the labels, (N,).
+        pred_probs: With labels, (N, C) out-of-sample probabilities: of any model that did not see the row, such as
+            those of cross-validation.
+        classes: With labels, the names of the columns of ``pred_probs``; needed where labels are not numbers.
+        names: With labels, what people call the samples.
 
     Returns:
-        The ranking, the labels called wrong and the estimate of their share.
+        The ranking, the labels called wrong and the estimate of their share; ``health`` says why it calls none.
 
     Example:
         >>> record = Record(3)
         >>> for losses in ([1.1, 1.1, 1.1], [0.1, 3.0, 0.2], [0.1, 0.2, 0.3]):
         ...     record.append({}, losses=np.array(losses))
         >>> found = audit(record)
-        >>> found.order.tolist(), found.visible
-        ([1, 2, 0], False)
+        >>> found.order.tolist(), found.health
+        ([1, 2, 0], ['There are too few rows to judge by: 3, and 200 are needed.'])
+        >>> audit(["a", "b", "b"], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], classes=["a", "b"]).order.tolist()
+        [1, 2, 0]
     """
+    if not isinstance(run, Record):
+        if pred_probs is None:
+            raise ValueError("audit needs a Record, or labels and pred_probs; there are no pred_probs")
+        return judge_outside(run, pred_probs, classes, names)
+    for name, value in {"pred_probs": pred_probs, "classes": classes, "names": names}.items():
+        if value is not None:
+            raise ValueError(f"{name} goes with labels; a Record has its own")
+    return _judge_record(run)
+
+
+def _judge_record(record: Record) -> Audit:
     weights, visible = _epoch_weights(record)
     loss, easy = _over_epochs(record, weights)
     seen = np.isfinite(loss)
@@ -79,21 +106,45 @@ def audit(record: Record) -> Audit:
     see_two = [(fit, values) for fit, values in zip(fits, opinions, strict=True) if visible and fit.real]
     scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in see_two]
     score = np.where(seen, np.mean(scores or [-values for values in opinions], axis=0), -np.inf)
-    issue = seen & (score > 0) & visible
+    with np.errstate(over="ignore"):
+        quality = np.where(np.isfinite(score), 1 / (1 + np.exp(score)), np.nan)
+    share = float(np.mean([float(fit.share) for fit, _ in see_two])) if visible else 0.0
+    low, high = _interval([values[seen] for _, values in see_two]) if visible else (0.0, 1.0)
+    health = _doubts(record, labels, int(seen.sum()))
+    if not health and not visible:
+        health = ["The losses show one group: either all labels are right, or wrong ones look like the rest."]
+    if not health and labels is not None and labels.dtype.kind in "iu":
+        health = doubts_of_findings(quality[seen] < 0.5, labels[seen], share, int(labels.max()) + 1)
+    if health:
+        quality, share, low, high = np.full(record.n, np.nan), 0.0, 0.0, 1.0
+    issue = (quality < 0.5) & (low > 0)
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,
+        quality=quality,
         issue=issue,
-        rate=float(np.mean([float(fit.share) for fit, _ in see_two])) if visible else 0.0,
-        interval=_interval([values[seen] for _, values in see_two]) if visible else (0.0, 1.0),
-        doubted=float((loss[seen] > math.log(2)).mean()),
-        visible=visible,
+        share=share,
+        share_low=low,
+        share_high=high,
+        health=health,
         easy=easy,
         given=labels,
         suggested=_suggest(record, labels, issue),
         wrong=None if labels is None or clean is None else labels != clean,
         names=_names(record),
     )
+
+
+def _doubts(record: Record, labels: np.ndarray | None, known: int) -> list[str]:
+    if known < ROWS:
+        return [f"There are too few rows to judge by: {known}, and {ROWS} are needed."]
+    classes = 2 if labels is None or labels.dtype.kind not in "iu" else int(labels.max()) + 1
+    if doubts := doubts_of_losses(record.rows("losses"), classes):
+        return doubts
+    shares = record.arrays.get("mean_probabilities")
+    if labels is None or shares is None:
+        return []
+    return doubts_of_probabilities(shares.argmax(axis=1), labels, shares.shape[1])
 
 
 def _names(record: Record) -> np.ndarray | None:

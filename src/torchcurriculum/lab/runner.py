@@ -14,13 +14,12 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, Summary
 from .compare import format_published, format_table, table_of
-from .data.table import label_column
 from .method_options import needs_vanilla
 from .pool import train_together
 from .progress import Progress
 from .provenance import environment, write_json
 from .recipe import Recipe, settings
-from .sources import digest
+from .sources import digest, own_table
 from .trainer import SAVE_SECONDS, finished, train
 
 __all__ = ["run"]
@@ -85,7 +84,7 @@ def _train_all(
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
     if recipe.data == "csv" and data is not None:
-        echo(f"{data}: the classes are in the column {label_column(data, recipe.label)!r} (--label names another)\n")
+        echo(f"{own_table(recipe, data).message()}\n")
     todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
     todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
     for name, seed in pairs:
@@ -122,7 +121,7 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
 
 def _judged(audits: Sequence[Audit]) -> str:
     """One method's audits over its seeds, in a line."""
-    estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
+    estimates = ", ".join("-" if one.health else f"{one.share:.1%}" for one in audits)
     words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
     aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
     if len(aurocs) < len(audits):  # the true labels are unknown, or all labels are right

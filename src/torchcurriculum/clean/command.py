@@ -1,0 +1,210 @@
+"""``curriculum clean``: from a user's own data to a proposal, a review page and, where it is sure, corrected data."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit import Audit, audit
+from .fix import Fix, planned
+from .folders import holds
+from .folds import Folds, train_folds
+from .inputs import PROPOSAL
+from .page import write_page
+from .pictures import SUFFIXES as PICTURES
+from .pictures import read_pictures
+from .progress import Progress
+from .proposal import Proposal, Share, Source, Suspect, digest
+from .tables import read_table
+from .text import SUFFIXES as TEXTS
+from .text import read_texts
+from .userdata import UserData, Watch
+
+__all__ = ["PAGE", "clean", "propose", "read"]
+
+PAGE = "review.html"
+SURE = 0.95  # probability of the suggested label, from which on it is written without asking anybody
+SHOWN = 3000  # suspects with something to look at
+TOP = 10  # suspects that are printed
+TELLING = 2  # columns in the sentence that says why
+
+
+def read(data: Path, watch: Watch = lambda what, done, total: None, **options: Any) -> UserData:
+    """Reads a table, a folder of pictures or a folder of texts.
+
+    Args:
+        data: A CSV, TSV or Parquet file, or a folder with one folder for each class.
+        watch: Called as ``watch(what, done, total)``.
+        options: Of ``read_table``, ``read_pictures`` or ``read_texts``; None leaves one at its default, and options of
+            another kind of data are refused.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, (), [], False)}
+    if not data.is_dir():
+        return read_table(data, watch=watch, **given)
+    wrong = [name for name in ("label", "id", "drop", "sep", "encoding") if name in given]
+    if wrong:
+        raise ValueError(f"--{wrong[0]} is for tables, and {data} is a folder, whose folders are the classes")
+    counts = {reader: holds(data, suffixes) for reader, suffixes in ((read_pictures, PICTURES), (read_texts, TEXTS))}
+    if not any(counts.values()):
+        raise ValueError(f"{data} holds no pictures ({', '.join(PICTURES)}) and no texts ({', '.join(TEXTS)})")
+    return max(counts, key=counts.__getitem__)(data, watch=watch, **given)
+
+
+def clean(
+    data: str | Path,
+    out: str | Path | None = None,
+    review: str | Path | None = None,
+    folds: int = 5,
+    epochs: int | None = None,
+    seed: int = 0,
+    echo: Callable[[str], None] = print,
+    **options: Any,
+) -> Proposal:
+    """Reads data, trains, audits every row, and writes a proposal and its review page.
+
+    Args:
+        data: A CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class.
+        out: Where corrected data go, in which only labels that it is sure of are changed; None writes none.
+        review: The folder for the proposal and the page; by default the name of the data with ``-review``.
+        folds: How many parts; each is judged by networks trained on the others.
+        epochs: Epochs of each network.
+        seed: Everything drawn is a function of it.
+        echo: Called with each line of output.
+        options: Of the reader, see ``read``.
+
+    Returns:
+        The proposal.
+    """
+    data = Path(data)
+    place = Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.name}-review")
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"--epochs must be at least 1, got {epochs}")
+    if folds < 2:
+        raise ValueError(f"--folds must be at least 2, got {folds}")
+    if out is not None and Path(out).exists():
+        raise ValueError(f"{out} exists; give another name by --out, or delete it")
+    if data.is_dir() and data.resolve() in place.resolve().parents:
+        raise ValueError(f"{place} lies in the data itself; name a folder outside of {data} by --review")
+    with Progress(echo) as progress:
+        source = read(data, progress, **options)
+        echo(source.message() + "\n")
+        found_by = train_folds(
+            source.features, source.labels, len(source.classes), folds, epochs, seed=seed, watch=progress
+        )
+    found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
+    proposal = propose(source, found, found_by)
+    path = proposal.write(place / PROPOSAL)
+    page = write_page(proposal, place / PAGE)
+    for line in _lines(source, found, proposal):
+        echo(line)
+    echo(f"\nwrote {path} and {page}")
+    if out is not None:
+        fix = Fix(proposal.source, planned(proposal))
+        echo(fix.summary())
+        for written in fix.write(out):
+            echo(f"wrote {written}")
+    elif proposal.rows:
+        echo(f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}")
+        echo(f"to write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED")
+    return proposal
+
+
+def propose(source: UserData, found: Audit, by: Folds) -> Proposal:
+    """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first."""
+    rows = [int(row) for row in found.order if found.issue[row]]
+    telling = _Telling(source)
+    suspects = []
+    for place, row in enumerate(rows):
+        suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
+        given = int(source.labels[row])
+        why, first = telling(row, given, suggested)
+        suspects.append(
+            Suspect(
+                row=int(source.rows[row]),
+                id=source.ids[row],
+                given=source.classes[given],
+                suggested=source.classes[suggested],
+                quality=round(float(found.quality[row]), 4),
+                suggestion_probability=round(likely, 4),
+                sure=likely >= SURE,
+                why=why or _opinion(source, by.probabilities[row], given, suggested),
+                show=_shown(source, row, first) if place < SHOWN else {},
+            )
+        )
+    layout = source.layout
+    origin = Source(
+        str(source.path.resolve()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
+        layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
+    )  # fmt: skip
+    share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
+    left = f"{len(source.skipped):,} rows were not looked at" if source.skipped else ""
+    notes = [*source.notes, *([left] if left else [])]
+    method = f"{by.words}, {by.seconds:.0f} s"
+    return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
+
+
+def _opinion(source: UserData, shares: np.ndarray, given: int, suggested: int) -> str:
+    names = source.classes
+    return (
+        f"Networks that did not see this label say {names[suggested]!r} with {shares[suggested]:.0%} and "
+        f"{names[given]!r} with {shares[given]:.0%}."
+    )
+
+
+def _shown(source: UserData, row: int, first: Sequence[str]) -> dict[str, Any]:
+    shown = dict(source.show(row))
+    if "picture" in shown:
+        shown["picture"] = "data:image/jpeg;base64," + base64.b64encode(shown["picture"]).decode()
+    if "values" in shown:
+        values = shown["values"]
+        shown["values"] = {name: values[name] for name in [*(name for name in first if name in values), *values]}
+    return shown
+
+
+class _Telling:
+    """Which columns of a table tell two classes apart in a row, by the distance to the classes' means."""
+
+    def __init__(self, source: UserData) -> None:
+        self.source = source
+        if source.kind == "table":
+            x, count = source.features, np.bincount(source.labels, minlength=len(source.classes))[:, None]
+            sums = np.zeros((len(source.classes), x.shape[1]))
+            np.add.at(sums, source.labels, x)
+            self.means, self.spread = sums / count, x.var(0).astype(np.float64) + 1e-6
+
+    def __call__(self, row: int, given: int, suggested: int) -> tuple[str, list[str]]:
+        """A sentence, or "", and the columns, the most telling first."""
+        source = self.source
+        if source.kind != "table":
+            return "", []
+        x, (mine, other) = source.features[row], self.means[[given, suggested]]
+        gain = ((x - mine) ** 2 - (x - other) ** 2) / self.spread
+        by_column = np.bincount(source.groups, gain, minlength=len(source.columns))
+        order = [int(place) for place in np.argsort(-by_column) if by_column[place] > 0]
+        names = [source.columns[place].name for place in order]
+        values = source.show(row).get("values", {})
+        parts = [f"{name} {values[name]!r}" for name in names if values.get(name)][:TELLING]
+        words = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} more like {source.classes[suggested]!r}."
+        return (words if parts else ""), names
+
+
+def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
+    """What was found, for a terminal."""
+    lines = [found.summary()]
+    if not proposal.rows:
+        return lines
+    lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without asking.")
+    pairs = Counter((one.given, one.suggested) for one in proposal.rows)
+    lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
+    lines.append("The most suspicious:")
+    for one in proposal.rows[:TOP]:
+        lines.append(
+            f"  {(one.id or '')[:40]:<24} right with {one.quality:.1%}  {one.given} -> {one.suggested}  {one.why}"
+        )
+    return lines

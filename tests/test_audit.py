@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
 from torchcurriculum import Record
-from torchcurriculum.audit import Audit, Predictions, audit, export
+from torchcurriculum.audit import Audit, Predictions, audit, export, read_csv
 from torchcurriculum.audit.ranking import _wrong_by_probabilities
 from torchcurriculum.record import RecordError
 
@@ -289,11 +291,47 @@ def test_tasks_for_label_studio(found: Audit, tmp_path: Path) -> None:
     assert 0.5 < prediction["score"] <= 1
 
 
+def test_only_suspects_become_tasks(found: Audit, tmp_path: Path) -> None:
+    path = export(found, tmp_path / "tasks.json", "label-studio", names=[f"<{number}>" for number in range(10)])
+    assert len(json.loads(path.read_text())) == int(found.issue.sum()) == 200
+    xml = (tmp_path / "tasks.xml").read_text()
+    assert [choice.get("value") for choice in ElementTree.fromstring(xml).iter("Choice")][:2] == ["<0>", "<1>"]
+
+
+def test_cleanlab_trains_with_our_issues(found: Audit, tmp_path: Path) -> None:
+    cleanlab = pytest.importorskip("cleanlab.classification", reason="needs cleanlab (pip install cleanlab)")
+    pandas = pytest.importorskip("pandas")
+    linear = pytest.importorskip("sklearn.linear_model")
+    issues = pandas.read_csv(export(found, tmp_path / "issues.csv", "cleanlab"))
+    assert found.given is not None
+    labels = found.given
+    inputs = np.random.default_rng(0).normal(size=(1000, 3)) + labels[:, None]
+    learner = cleanlab.CleanLearning(linear.LogisticRegression(max_iter=5000), verbose=False)
+    learner.fit(inputs, labels, label_issues=issues)
+    assert learner.get_label_issues()["is_label_issue"].to_numpy().tolist() == found.issue.tolist()
+    assert learner.clf.n_features_in_ == 3
+    with pytest.raises(ValueError, match="cleanlab takes all rows and numbered classes"):
+        export(found, tmp_path / "issues.csv", "cleanlab", top=3)
+
+
+@pytest.mark.parametrize("label", ["-1", "=1+1", "+x", "@y", "-", "'=z", "''-", "'plain", "\tx", "1e5", "-1e5", "−1"])
+def test_labels_come_back_as_they_were_and_are_harmless(found: Audit, tmp_path: Path, label: str) -> None:
+    path = export(found, tmp_path / "a.csv", top=1, names=[label] * 10)
+    assert {row["given_label"] for row in read_csv(path)} == {label}
+    with open(path, encoding="utf-8", newline="") as file:
+        cell = next(csv.DictReader(file))["given_label"]
+    assert cell == label or cell == f"'{label}"
+    with contextlib.suppress(ValueError):
+        assert float(cell) == float(label)  # a number stays a number for others
+        return
+    assert cell[:1] not in tuple("=+-@\t\r")
+
+
 def test_exports_are_safe_and_named(found: Audit, tmp_path: Path) -> None:
     names = ["=HYPERLINK(1)"] * 10
     text = export(found, tmp_path / "a.csv", top=1, names=names).read_text()
     assert ",'=HYPERLINK(1)," in text
-    with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, label-studio"):
+    with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, cleanlab, label-studio"):
         export(found, tmp_path / "a.xml", "xml")
 
 
@@ -308,7 +346,7 @@ def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
         "=1+1",
     ]
     assert "\n0,'=1+1," in export(found, tmp_path / "a.csv").read_text(encoding="utf-8")
-    tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio").read_text())
+    tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio", top=2).read_text())
     assert [task["data"]["text"] for task in tasks] == ["ü" * 250, "=1+1"]
     with pytest.raises(RecordError, match="'names' must hold one plain value for each of 2 samples"):
         record.name_samples(["a"])

@@ -72,7 +72,9 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
     rows = list(csv.DictReader(files["csv"].read_text(encoding="utf-8").splitlines()))
     assert len(rows) == Record.load(run).n == len(json.loads(files["json"].read_text()))
     assert [float(row["score"]) for row in rows] == sorted((float(row["score"]) for row in rows), reverse=True)
-    assert len(json.loads(files["label-studio"].read_text())) == len(rows)
+    called = [row for row in rows if row["is_label_issue"] == "True"]
+    assert len(json.loads(files["label-studio"].read_text())) == len(called)
+    assert (tmp_path / "tasks.xml").read_text().count("<Choice ") == 11
     assert main(["report", str(demo), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").stat().st_size > 10_000
     capsys.readouterr()
@@ -91,7 +93,10 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
         (["compare", "nowhere"], "there is no record in nowhere"),
         (["audit", "nowhere"], "nowhere holds no record"),
         (["audit", "nowhere", "--top", "0"], "--top must be at least 1, got 0"),
-        (["audit", "nowhere", "--out", "a.csv"], "--out a.csv needs --export, one of csv, json, label-studio"),
+        (
+            ["audit", "nowhere", "--out", "a.csv"],
+            "--out a.csv needs --export, one of csv, json, cleanlab, label-studio",
+        ),
     ],
 )
 def test_mistakes_get_one_sentence(

@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("rows", 0, "show"), {"values": {"a": 1}}, "row 7: show.values must be an object of texts"),
         (("classes",), "cat", "classes must be a list of texts"),
         (("classes",), ["a", "a"], "a class occurs twice"),
-        (("total",), 1, "total must be a number, got 1"),
+        (("total",), 1, "total must be the number of all rows, and at least 2, got 1"),
         (("health",), ["diverged"], "a run that is not healthy is sure of rows"),
     ],
 )

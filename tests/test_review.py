@@ -48,7 +48,7 @@ def proposal(count: int = 60, text: str = "row") -> Proposal:
         )
         for place in range(count)
     ]
-    return Proposal(source, classes, 1000, rows, Share(0.05, 0.03, 0.07), method=text, notes=[text])
+    return Proposal(source, classes, max(1000, count), rows, Share(0.05, 0.03, 0.07), method=text, notes=[text])
 
 
 # ---------------------------------------------------------------------- the page as text

@@ -17,6 +17,7 @@ from typing import TextIO
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
 from .clean.command import clean
+from .clean.exchange import FORMS, read_answers, write_for
 from .clean.fix import MODES, Fix, planned
 from .clean.inputs import read_for_fix, read_for_review
 from .clean.serve import Review
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
-    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking of all rows to a file of this form")
+    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking to a file of this form")
     three.add_argument("--out", type=Path, metavar="FILE", help="the file (default: audit.csv or audit.json)")
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
@@ -109,6 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     five = command("review", _review, "decide about the labels of a proposal, on a local page")
     five.add_argument("proposal", type=Path, metavar="DIR|PROPOSAL", help="what `curriculum clean` wrote")
     five.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    words = "instead of a page, write the suspects for another tool to the folder --out"
+    five.add_argument("--export", choices=list(FORMS), help=words)
+    five.add_argument("--out", type=Path, metavar="DIR", help="the folder for --export")
+    words = "instead of a page, take the answers that people gave in Label Studio or Argilla as decisions"
+    five.add_argument("--import", type=Path, dest="answers", metavar="FILE", help=words)
     six = command("fix", _fix, "write the corrected data")
     six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
     six.add_argument("--out", type=Path, metavar="FIXED", help="the corrected file; for folders also a .csv of labels")
@@ -257,8 +263,8 @@ def _audit(options: argparse.Namespace) -> None:
     names, previews = class_names(record), _previews(options.folder)
     written = None
     if options.export:  # before anything is printed: who reads it may stop after the first line
-        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
-        written = export(found, out, options.export, names=names)
+        out = options.out or Path(f"audit.{'csv' if options.export in ('csv', 'cleanlab') else 'json'}")
+        written = export(found, out, options.export, names=None if options.export == "cleanlab" else names)
     _say(found.summary() + "\n")
     shown = found.rows(options.top)
     _say(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
@@ -302,13 +308,24 @@ def _review(options: argparse.Namespace) -> None:
     proposal, path = read_for_review(options.proposal)
     if not proposal.rows:
         raise ValueError(f"{options.proposal} proposes nothing, so there is nothing to review")
-    with Review(proposal, path) as review:
+    if (options.out is None) != (options.export is None) or (options.export and options.answers):
+        raise ValueError("--export FORM and --out DIR go together, and not with --import")
+    if options.export:
+        for written in write_for(options.export, proposal, options.out):
+            _say(f"wrote {written}")
+        return
+    if options.answers:
+        with Review(proposal, path) as review:
+            answered = read_answers(proposal, options.answers).rows
+            review.decide({one.row: one for one in answered})
+        _say(f"{len(answered):,} answers are now decisions, in {path}")
+        return
+    with Review(proposal, path) as review, contextlib.suppress(KeyboardInterrupt):
         print(f"review at {review.address}", flush=True)
         _say(f"each decision is saved at once in {path}; control-C ends this")
         if not options.no_browser:
             webbrowser.open(review.address)
-        with contextlib.suppress(KeyboardInterrupt):
-            review.run()
+        review.run()
     done = len(review.decisions().rows)
     _say(f"\n{done:,} of {len(proposal.rows):,} labels decided, in {path}")
     if done:

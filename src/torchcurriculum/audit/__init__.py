@@ -1,6 +1,6 @@
 """Which training labels are wrong: a ranking, a suggestion, an estimate of their share, from the record of one run."""
 
-from .exports import EXPORTS, export
+from .exports import EXPORTS, export, read_csv
 from .predictions import Predictions
 from .ranking import audit
 from .result import Audit
@@ -16,5 +16,6 @@ __all__ = [
     "label_name",
     "one_line",
     "printable",
+    "read_csv",
     "telling_rows",
 ]

@@ -16,7 +16,10 @@ from ..audit.exports import spreadsheet_safe
 from ..record.files import overwrite
 from .decisions import Decisions
 from .delimited import Delimited
+from .folders import class_files, has_parts
+from .pictures import SUFFIXES as PICTURES
 from .proposal import Proposal, Source, digest, folder_files
+from .text import SUFFIXES as TEXTS
 
 __all__ = ["MODES", "WEIGHT", "Change", "Fix", "planned"]
 
@@ -275,10 +278,8 @@ class Fix:
     # ------------------------------------------------------------------ folders
 
     def _write_folder(self, out: Path, link: bool) -> None:
-        files = folder_files(self.path)
         changes = {change.id: change for change in self.changes}
-        depth = 1 if _has_parts(self.path) else 0
-        known = {name: name.split("/")[depth] for name, _ in files if name.count("/") > depth}
+        known = dict(class_files(self.path, PICTURES if self.source.kind == "pictures" else TEXTS))
         for change in self.changes:
             if known.get(change.id or "") != change.given:
                 raise ValueError(f"there is no file {change.id!r} with the label {change.given!r} in {self.path}")
@@ -289,7 +290,8 @@ class Fix:
             return
         if self.mode == "weight":
             raise ValueError("weights of pictures and texts are written to a CSV file; give --out a name that ends so")
-        _copy(self.path, [name for name, _ in files], changes, out, link, depth)
+        names = [name for name, _ in folder_files(self.path)]
+        _copy(self.path, names, changes, out, link, depth=int(has_parts(self.path)))
 
     def _write_labels(self, out: Path, known: Mapping[str, str], changes: Mapping[str | None, Change]) -> None:
         head = ["file", "given_label", "label", *([WEIGHT] if self.mode == "weight" else [])]
@@ -341,12 +343,6 @@ def _moved(name: str, label: str, taken: set[str], depth: int) -> str:
         new = new.with_name(f"{path.stem}-from-{given}{'' if number == 1 else f'-{number}'}{path.suffix}")
         number += 1
     return str(new)
-
-
-def _has_parts(folder: Path) -> bool:
-    """Whether the folders of the classes stand in folders named train, valid, val and test."""
-    names = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    return "train" in names and names <= {"train", "valid", "val", "test"}
 
 
 def _plain_name(label: str) -> bool:

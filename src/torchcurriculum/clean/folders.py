@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["class_files", "holds"]
+__all__ = ["class_files", "has_parts", "holds"]
 
 
 def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -19,7 +19,7 @@ def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]
     for name in _walk(folder):
         if name.lower().endswith(suffixes):
             *above, _ = name.split("/")
-            place = 1 if len(above) > 1 and above[0] in PARTS and _has_parts(folder) else 0
+            place = 1 if len(above) > 1 and above[0] in PARTS and has_parts(folder) else 0
             if len(above) > place:
                 found.append((name, above[place]))
     if len({label for _, label in found}) < 2:
@@ -31,7 +31,8 @@ def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]
 PARTS = ("train", "valid", "val", "test")
 
 
-def _has_parts(folder: Path) -> bool:
+def has_parts(folder: Path) -> bool:
+    """Whether the folders of the classes stand in folders named train, valid, val and test."""
     names = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
     return "train" in names and names <= set(PARTS)
 

@@ -10,6 +10,7 @@ import hmac
 import json
 import secrets
 import threading
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,8 +107,12 @@ class Review:
             what = one.get("decision")
             label = one.get("label")
             new[suspect.row] = None if what is None else Decision(suspect.row, suspect.given, what, label, suspect.id)
+        self.decide(new)
+
+    def decide(self, new: Mapping[int, Decision | None]) -> None:
+        """Adds decisions, or with None removes them, and writes all to disk."""
         with self._lock:
-            merged = self.decided | new
+            merged = self.decided | dict(new)
             self.decided = {row: one for row, one in merged.items() if one is not None}
             rows = [self.decided[row] for row in self.suspects if row in self.decided]
             Decisions.of(self.proposal, rows).write(self.path)

@@ -31,8 +31,8 @@ __all__ = ["PAGE", "clean", "propose", "read"]
 
 PAGE = "review.html"
 SURE = 0.95  # probability of the suggested label, from which on it is written without asking anybody
-FIRM = 0.95  # of the upper quartile of what classifiers say where they call a row so
-UNCLEAR, OVERLAP = 0.8, 0.18  # rows below that share of the quartile are unclear; more of them, and nothing is sure
+FIRM = 0.95  # of the median of what classifiers say where they call a row so
+UNCLEAR, OVERLAP = 0.8, 0.18  # rows below 0.8 of the upper quartile are unclear; more than that, and nothing is sure
 LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
 SHOWN = 3000  # suspects with something to look at
 TOP = 10  # suspects that are printed
@@ -171,15 +171,16 @@ def surely(shares: np.ndarray, found: Audit) -> np.ndarray:
     assert found.suggested is not None
     assert found.suggestion_probability is not None
     rows, best = np.arange(len(shares)), shares.argmax(1)
-    usual = np.array([_upper_quarter(shares[best == one, one]) for one in range(shares.shape[1])])
-    if (shares[rows, best] < UNCLEAR * usual[best]).mean() > OVERLAP:
+    usual, upper = np.array([_quartiles(shares[best == one, one]) for one in range(shares.shape[1])]).T
+    if (shares[rows, best] < UNCLEAR * upper[best]).mean() > OVERLAP:
         return np.zeros(len(shares), bool)
     firm = shares[rows, found.suggested] >= FIRM * usual[found.suggested]
     return found.issue & firm & (found.suggestion_probability >= SURE)
 
 
-def _upper_quarter(values: np.ndarray) -> float:
-    return float(np.quantile(values, 0.75)) if len(values) else 1.0
+def _quartiles(values: np.ndarray) -> tuple[float, float]:
+    """The median and the upper quartile."""
+    return (float(np.median(values)), float(np.quantile(values, 0.75))) if len(values) else (1.0, 1.0)
 
 
 def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:

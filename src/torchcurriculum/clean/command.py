@@ -6,6 +6,7 @@ import base64
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ __all__ = ["PAGE", "clean", "propose", "read"]
 
 PAGE = "review.html"
 SURE = 0.95  # probability of the suggested label, from which on it is written without asking anybody
+FIRM = 0.95  # of the upper quartile of what classifiers say where they call a row so
+UNCLEAR, OVERLAP = 0.8, 0.18  # rows below that share of the quartile are unclear; more of them, and nothing is sure
+LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
 SHOWN = 3000  # suspects with something to look at
 TOP = 10  # suspects that are printed
 TELLING = 2  # columns in the sentence that says why
@@ -94,9 +98,9 @@ def clean(
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
-        found_by = train_folds(
-            source.features, source.labels, len(source.classes), folds, epochs, seed=seed, watch=progress
-        )
+        x, y, classes = source.features, source.labels, len(source.classes)
+        found_by = train_folds(x, y, classes, folds, epochs, trees=source.kind == "table", seed=seed, watch=progress)
+    source, found_by = without_unlearnt(source, found_by)
     found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
     proposal = propose(source, found, found_by)
     path = proposal.write(place / PROPOSAL)
@@ -117,8 +121,13 @@ def clean(
 
 def propose(source: UserData, found: Audit, by: Folds) -> Proposal:
     """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first."""
+    assert found.suggested is not None
+    assert found.suggestion_probability is not None
     rows = [int(row) for row in found.order if found.issue[row]]
-    telling = _Telling(source)
+    telling, certain = _Telling(source), surely(by.probabilities, found)
+    notes = [*source.notes]
+    if rows and not certain.any():
+        notes.append("The classes overlap too much for any label to be changed without asking.")
     suspects = []
     for place, row in enumerate(rows):
         suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
@@ -132,7 +141,7 @@ def propose(source: UserData, found: Audit, by: Folds) -> Proposal:
                 suggested=source.classes[suggested],
                 quality=round(float(found.quality[row]), 4),
                 suggestion_probability=round(likely, 4),
-                sure=likely >= SURE,
+                sure=bool(certain[row]),
                 why=why or _opinion(source, by.probabilities[row], given, suggested),
                 show=_shown(source, row, first) if place < SHOWN else {},
             )
@@ -143,10 +152,57 @@ def propose(source: UserData, found: Audit, by: Folds) -> Proposal:
         layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
-    left = f"{len(source.skipped):,} rows were not looked at" if source.skipped else ""
-    notes = [*source.notes, *([left] if left else [])]
+    if source.skipped:
+        notes.append(f"{len(source.skipped):,} rows were not looked at.")
     method = f"{by.words}, {by.seconds:.0f} s"
     return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
+
+
+def surely(shares: np.ndarray, found: Audit) -> np.ndarray:
+    """(N,) bool, the suspects that may be changed without asking anybody.
+
+    The suggested label must be nearly certain, and the classifiers must be as sure of it as of most rows that they call
+    so. Where many rows could be of several classes, none is: a rare case and a wrong label look the same there.
+
+    Args:
+        shares: (N, C) out-of-sample probabilities.
+        found: Their audit.
+    """
+    assert found.suggested is not None
+    assert found.suggestion_probability is not None
+    rows, best = np.arange(len(shares)), shares.argmax(1)
+    usual = np.array([_upper_quarter(shares[best == one, one]) for one in range(shares.shape[1])])
+    if (shares[rows, best] < UNCLEAR * usual[best]).mean() > OVERLAP:
+        return np.zeros(len(shares), bool)
+    firm = shares[rows, found.suggested] >= FIRM * usual[found.suggested]
+    return found.issue & firm & (found.suggestion_probability >= SURE)
+
+
+def _upper_quarter(values: np.ndarray) -> float:
+    return float(np.quantile(values, 0.75)) if len(values) else 1.0
+
+
+def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
+    """Leaves out small classes that the classifiers hardly ever find: their rows cannot be judged."""
+    counts = np.bincount(source.labels, minlength=len(source.classes))
+    right = np.bincount(source.labels[by.probabilities.argmax(1) == source.labels], minlength=len(counts))
+    keep = (right >= LEARNT * counts) | (counts >= max(SMALL, len(source) // 50))
+    if keep.all() or keep.sum() < 2:
+        return source, by
+    rows = np.flatnonzero(keep[source.labels])
+    gone = [(source.ids[row], "its class is too small to be learnt") for row in np.flatnonzero(~keep[source.labels])]
+    shares = by.probabilities[rows][:, keep]
+    small = replace(
+        source,
+        labels=(np.cumsum(keep) - 1)[source.labels[rows]],
+        classes=[name for name, kept in zip(source.classes, keep, strict=True) if kept],
+        ids=[source.ids[row] for row in rows],
+        features=source.features[rows],
+        rows=source.rows[rows],
+        skipped=[*source.skipped, *gone],
+        shown=lambda row: source.show(int(rows[row])),
+    )
+    return small, replace(by, probabilities=shares / shares.sum(1, keepdims=True))
 
 
 def _opinion(source: UserData, shares: np.ndarray, given: int, suggested: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import itertools
 from collections import Counter
@@ -112,11 +113,10 @@ def _separator(path: Path, encoding: str) -> str:
     """The separator by which most of the first records have the header's number of cells; of equals, that with more."""
     found = []
     for separator in SEPARATORS:
-        some = itertools.islice(records(path, Layout(encoding, separator)), LINES)
-        try:
-            widths = [len(cells) for _, cells in some]
-        except ValueError:  # not with this one
-            continue
+        widths: list[int] = []
+        with contextlib.suppress(ValueError):  # damage further down is told by who reads it all
+            for _, cells in itertools.islice(records(path, Layout(encoding, separator)), LINES):
+                widths.append(len(cells))
         if widths and widths[0] > 1:
             usual = Counter(widths[1:] or widths).most_common(1)[0][0]
             found.append((sum(width == widths[0] for width in widths) / len(widths), usual, separator))

@@ -44,8 +44,9 @@ def holds(folder: Path, suffixes: tuple[str, ...]) -> int:
 
 def _walk(folder: Path) -> list[str]:
     found = []
-    for place, folders, files in os.walk(folder):
+    for where, folders, files in os.walk(folder):
+        place = Path(where)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        above = Path(place).relative_to(folder)
-        found += [(above / name).as_posix() for name in files if not name.startswith(".")]
+        above = place.relative_to(folder)
+        found += [(above / name).as_posix() for name in files if not name.startswith(".") and (place / name).is_file()]
     return found

@@ -93,7 +93,7 @@ def read_table(
     called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
     called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
     ids = _text(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows]
-    columns = [Column(target, "label", f"{len(classes)} classes (--label)")]
+    columns = [Column(target, "label", "")]
     columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
     x, groups = _features(taken, features, watch, notes)
     if not x.shape[1]:
@@ -104,10 +104,8 @@ def read_table(
     left = [(f"line {lines[row]}", reason) for row, reason in sorted({**skipped, **small}.items())]
     if layout is not None:
         marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
-        notes.insert(
-            0,
-            f"read as {layout.encoding}, separated by {marks.get(layout.separator, repr(layout.separator))} (--encoding, --sep)",
-        )
+        mark = marks.get(layout.separator, repr(layout.separator))
+        notes.insert(0, f"read as {layout.encoding}, separated by {mark} (--encoding, --sep)")
     told: dict[str, str | None] = {"label": target, "id": called or None}
     if layout is not None:
         told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}

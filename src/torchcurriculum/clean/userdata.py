@@ -68,7 +68,8 @@ class UserData:
 
     def message(self) -> str:
         """How everything was taken, in one message."""
-        lines = [f"{self.path}: {len(self):,} rows, {len(self.classes)} classes"]
+        where = f" in the column {self.layout['label']!r} (--label)" if self.layout.get("label") else ""
+        lines = [f"{self.path}: {len(self):,} rows, {len(self.classes)} classes{where}"]
         lines[0] += "" if not self.skipped else f"; {len(self.skipped):,} left out"
         width = min(30, max((len(one.name) for one in self.columns), default=0))
         lines += [f"  {one.name[:30]:<{width}}  {one.taken:<8}  {one.why}".rstrip() for one in self.columns]

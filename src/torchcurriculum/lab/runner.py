@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
-from ..record import Record, Summary
+from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of
 from .method_options import needs_vanilla
 from .pool import train_together
@@ -170,13 +171,24 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
     if None not in (told, held.get("digest")) and held["digest"] != told:
-        raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+        if _begun(out):
+            raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+        for stale in list(out.rglob("record.json")):  # of runs that ended before their first epoch
+            shutil.rmtree(stale.parent)
     held = {"options": {}, **held, **settings(held)}  # of an earlier version
     fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
     return held.get("digest")
+
+
+def _begun(out: Path) -> bool:
+    """Whether any run in a folder has finished an epoch; a record that cannot be read may have."""
+    try:
+        return any(Record.load(path.parent, samples=False).epochs for path in out.rglob("record.json"))
+    except RecordError:
+        return True
 
 
 def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def train_folds(
     method: str = "vanilla",
     seed: int = 0,
     watch: Watch = lambda what, done, total: None,
+    held: np.ndarray | None = None,
 ) -> Folds:
     """Trains on all parts of the rows but one, asks about that one, and so on for each part.
 
@@ -89,13 +90,14 @@ def train_folds(
         method: The curriculum of the networks, a name of ``curriculum list``.
         seed: Parts, initial weights and order are a function of it; the global generators are left as found.
         watch: Called as ``watch(what, done, total)`` after every step.
+        held: (N,) the part of each row, for the same split as before; by default ``fold_numbers``.
 
     Returns:
         The mean of their probabilities.
     """
     start = time.monotonic()
     epochs = epochs or EPOCHS
-    held = fold_numbers(labels, features, folds, seed)
+    held = fold_numbers(labels, features, folds, seed) if held is None else held
     parts = [(np.flatnonzero(held != fold), np.flatnonzero(held == fold)) for fold in range(folds)]
     parts = [(rows, rest) for rows, rest in parts if len(rest)]
     found = _networks(features, labels, classes, parts, epochs, method, seed, watch)

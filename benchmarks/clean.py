@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchcurriculum.audit import audit
-from torchcurriculum.clean.command import KINDS, propose, read, without_unlearnt
-from torchcurriculum.clean.folds import train_folds
+from torchcurriculum.clean.command import propose, without_unlearnt
+from torchcurriculum.clean.folds import VOTERS, train_folds
+from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.views import surely
 
 FLIPS = 0.15
@@ -152,7 +153,7 @@ def measured(case: Case) -> dict[str, Any]:
     start = time.process_time()
     source = read(case.path, **case.options)
     reading = time.process_time() - start
-    by = train_folds(source.features, source.labels, len(source.classes), kinds=KINDS[source.kind])
+    by = train_folds(source.features, source.labels, len(source.classes), kinds=VOTERS[source.kind])
     source, by = without_unlearnt(source, by)
     found = audit(source.labels, by.probabilities, classes=source.classes)
     sure = surely(source, found)

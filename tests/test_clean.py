@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from torchcurriculum.clean.command import clean, read
+from torchcurriculum.clean.command import clean
 from torchcurriculum.clean.csvfile import Layout, find_layout
 from torchcurriculum.clean.folds import fold_numbers, train_folds
 from torchcurriculum.clean.pictures import open_picture, read_pictures
+from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.clean.text import read_texts, text_features
 from torchcurriculum.cli import main

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +83,16 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in (*methods.names(), *RECIPES, "separable"))
+
+
+def test_an_export_is_written_whoever_stops_reading(demo: Path, tmp_path: Path) -> None:
+    run, out = demo / "vanilla" / "seed-0", tmp_path / "f.csv"
+    command = [sys.executable, "-m", "torchcurriculum.cli", "audit", str(run), "--export", "csv", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # as `| head -0` does
+        process.wait()
+    assert len(out.read_text(encoding="utf-8").splitlines()) == Record.load(run).n + 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torchcurriculum.clean import Proposal, Source, Suspect, digest
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
+from torchcurriculum.cli import main
 
 # ---------------------------------------------------------------------- bytes
 
@@ -412,3 +414,97 @@ def test_a_folder_is_refused(pictures: Source, tmp_path: Path, one: Decision, ou
     with pytest.raises(ValueError, match="--in-place is for tables"):
         Fix(pictures, []).write(in_place=True)
     assert [path.name for path in tmp_path.iterdir()] == ["pets"]
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    proposal(table(tmp_path)).write(tmp_path / "r" / "proposal.json")
+    return tmp_path / "r"
+
+
+def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder.parent / "fixed.csv"
+    assert run("fix", folder, "--out", out, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "proposal.json is a proposal: what it is sure of is changed." in said
+    assert "1 rows of" in said
+    assert "cat -> dog" in said
+    assert "Nothing was written (--dry-run)." in said
+    assert not out.exists()
+    assert run("fix", folder / "proposal.json", "--out", out) == 0
+    assert b"1,dog,5" in out.read_bytes()
+    assert f"wrote {out}" in capsys.readouterr().out
+    found = Proposal.read(folder / "proposal.json")
+    Decisions.of(found, DECIDED).write(folder / "decisions.json")
+    assert run("fix", folder, "--out", out) == 2
+    assert "fixed.csv exists; give another name, or delete it" in capsys.readouterr().err
+    out.unlink()
+    assert run("fix", folder, "--out", out) == 0
+    assert "decisions.json holds 3 decisions." in capsys.readouterr().out
+    assert out.read_bytes() == b"id,label,x\n1,cat,5\n2,dog,6\n3,=new,7\n"
+    alone = (folder / "decisions.json").rename(folder.parent / "alone.json")
+    assert run("fix", alone, "--out", folder.parent / "again.csv") == 0
+    assert (folder.parent / "again.csv").read_bytes() == out.read_bytes()
+
+
+def test_a_table_of_decisions_needs_its_proposal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Proposal.read(folder / "proposal.json")
+    path = Decisions.of(found, DECIDED).write(folder.parent / "d.csv")
+    out = folder.parent / "fixed.csv"
+    assert run("fix", path, "--out", out) == 2
+    assert "does not say which data it is about; name the proposal by --proposal FILE" in capsys.readouterr().err
+    assert run("fix", path, "--out", out, "--proposal", folder / "proposal.json", "--mode", "weight") == 0
+    assert b"3,-1,7,0\n" in out.read_bytes()
+    other = Proposal(found.source, ["cat"], 4).write(folder.parent / "other.json")
+    written = Decisions.of(found, DECIDED).write(folder.parent / "d.json")
+    assert run("fix", written, "--out", out, "--proposal", other) == 2
+    assert "d.json is not about the proposal" in capsys.readouterr().err
+    assert run("fix", other, "--out", out, "--proposal", other) == 2
+    assert "other.json is a proposal; --proposal is for decisions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fix", "nowhere"], "there is no file nowhere; `curriculum clean` writes proposals, and a review decisions"),
+        (["fix", "r"], "say where the corrected data goes: either --out FIXED or --in-place"),
+        (["fix", "r", "--out", "f.csv", "--in-place"], "either --out FIXED or --in-place"),
+        (["fix", "r", "--out", "f.csv", "--min-probability", "2"], "--min-probability must lie between 0 and 1, got 2"),
+        (
+            ["fix", "r", "--out", "f.csv", "--mode", "weight", "--min-probability", "0.5"],
+            "the mode 'weight' weighs all",
+        ),
+        (["review", "nowhere"], "there is no proposal nowhere; `curriculum clean` writes one"),
+        (["review", "r", "--export", "datasets"], "--export FORM and --out DIR go together"),
+        (["review", "r", "--out", "o"], "--export FORM and --out DIR go together"),
+        (["review", "r", "--export", "fiftyone", "--out", "o"], "FiftyOne shows pictures"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert run(*words) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["pets.csv", "r"]
+
+
+def test_out_to_label_studio_and_back(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("review", folder, "--export", "label-studio", "--out", tmp_path / "ls") == 0
+    assert "labelling.xml" in capsys.readouterr().out
+    tasks = json.loads((tmp_path / "ls" / "tasks.json").read_text())
+    answers = [{**task["data"], "label": "dog"} for task in tasks[:2]]
+    (tmp_path / "answers.json").write_text(json.dumps(answers))
+    assert run("review", folder, "--import", tmp_path / "answers.json") == 0
+    assert "2 answers are now decisions" in capsys.readouterr().out
+    assert [one.label for one in Decisions.read(folder / "decisions.json").rows] == ["dog", "dog"]
+    (tmp_path / "answers.json").write_text(json.dumps([{"row": 3, "remove": "drop this row"}]))
+    assert run("review", folder, "--import", tmp_path / "answers.json") == 0
+    assert [one.decision for one in Decisions.read(folder / "decisions.json").rows] == ["accept", "other", "drop"]

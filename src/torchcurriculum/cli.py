@@ -20,6 +20,7 @@ from .clean.command import clean
 from .clean.exchange import FORMS, read_answers, write_for
 from .clean.fix import MODES, Fix, planned
 from .clean.inputs import read_for_fix, read_for_review
+from .clean.progress import Progress
 from .clean.serve import Review
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.provenance import write_json
@@ -127,6 +128,8 @@ def _parser() -> argparse.ArgumentParser:
     words = "the proposal that decisions are about (default: proposal.json beside them)"
     six.add_argument("--proposal", type=Path, metavar="FILE", help=words)
     six.add_argument("--data", type=Path, metavar="PATH", help="where the data lies now, if it was moved")
+    words = "train before and after on the same split, and print both accuracies"
+    six.add_argument("--check", action="store_true", help=words)
     six.add_argument("--link", action="store_true", help="a folder of links instead of copies")
     command("list", _list, "list the recipes and the methods")
     return parser
@@ -337,6 +340,12 @@ def _fix(options: argparse.Namespace) -> None:
     _say(words)
     fix = Fix(source, planned(proposal, decisions, options.mode, options.min_probability), options.mode, options.data)
     _say(fix.summary())
+    if not options.dry_run:
+        fix.target(options.out, options.in_place, options.link)  # refuses before anything is trained
+    if options.check:
+        with Progress(_say) as progress:
+            checked = fix.checked(progress)
+        _say(checked.summary())
     if options.dry_run:
         fix.check()
         _say("Nothing was written (--dry-run).")

@@ -13,7 +13,7 @@ REMOVE = "drop this row"
 
 
 def interface(classes: Sequence[str], shown: str) -> str:
-    """The labelling interface: the sample, its classes, and a box to drop the row.
+    """The labelling interface: the classes, a box to drop the row, and the sample.
 
     Args:
         classes: All labels.
@@ -23,7 +23,6 @@ def interface(classes: Sequence[str], shown: str) -> str:
         >>> print(interface(["cat", '"dog" & co'], "text"))
         <View>
           <Header value="$question"/>
-          <Text name="sample" value="$text"/>
           <Choices name="label" toName="sample" choice="single">
             <Choice value="cat"/>
             <Choice value='"dog" &amp; co'/>
@@ -31,19 +30,20 @@ def interface(classes: Sequence[str], shown: str) -> str:
           <Choices name="remove" toName="sample" choice="multiple">
             <Choice value="drop this row"/>
           </Choices>
+          <Text name="sample" value="$text"/>
         </View>
     """
     tag, field = OBJECTS[shown]
     choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in classes)
     return f"""<View>
   <Header value="$question"/>
-  <{tag} name="sample" value="${field}"/>
   <Choices name="label" toName="sample" choice="single">
 {choices}
   </Choices>
   <Choices name="remove" toName="sample" choice="multiple">
     <Choice value="{REMOVE}"/>
   </Choices>
+  <{tag} name="sample" value="${field}"/>
 </View>"""
 
 

@@ -14,49 +14,22 @@ import numpy as np
 
 from ..audit import Audit, audit
 from .fix import Fix, planned
-from .folders import holds
-from .folds import Folds, train_folds
+from .folds import VOTERS, Folds, train_folds
 from .inputs import PROPOSAL
 from .page import write_page
-from .pictures import SUFFIXES as PICTURES
-from .pictures import read_pictures
 from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
-from .tables import read_table
-from .text import SUFFIXES as TEXTS
-from .text import read_texts
-from .userdata import UserData, Watch
+from .reading import read
+from .userdata import UserData
 from .views import surely
 
-__all__ = ["PAGE", "clean", "propose", "read"]
+__all__ = ["PAGE", "clean", "propose"]
 
 PAGE = "review.html"
-KINDS = {"table": ("network", "linear", "trees"), "pictures": ("network", "linear"), "text": ("network", "linear")}
 LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
 SHOWN = 3000  # suspects with something to look at
 TOP = 10  # suspects that are printed
 TELLING = 2  # columns in the sentence that says why
-
-
-def read(data: Path, watch: Watch = lambda what, done, total: None, **options: Any) -> UserData:
-    """Reads a table, a folder of pictures or a folder of texts.
-
-    Args:
-        data: A CSV, TSV or Parquet file, or a folder with one folder for each class.
-        watch: Called as ``watch(what, done, total)``.
-        options: Of ``read_table``, ``read_pictures`` or ``read_texts``; None leaves one at its default, and options of
-            another kind of data are refused.
-    """
-    given = {name: value for name, value in options.items() if value not in (None, (), [], False)}
-    if not data.is_dir():
-        return read_table(data, watch=watch, **given)
-    wrong = [name for name in ("label", "id", "drop", "sep", "encoding") if name in given]
-    if wrong:
-        raise ValueError(f"--{wrong[0]} is for tables, and {data} is a folder, whose folders are the classes")
-    counts = {reader: holds(data, suffixes) for reader, suffixes in ((read_pictures, PICTURES), (read_texts, TEXTS))}
-    if not any(counts.values()):
-        raise ValueError(f"{data} holds no pictures ({', '.join(PICTURES)}) and no texts ({', '.join(TEXTS)})")
-    return max(counts, key=counts.__getitem__)(data, watch=watch, **given)
 
 
 def clean(
@@ -98,11 +71,11 @@ def clean(
         source = read(data, progress, **options)
         echo(source.message() + "\n")
         x, y, classes = source.features, source.labels, len(source.classes)
-        found_by = train_folds(x, y, classes, folds, epochs, kinds=KINDS[source.kind], seed=seed, watch=progress)
+        found_by = train_folds(x, y, classes, folds, epochs, kinds=VOTERS[source.kind], seed=seed, watch=progress)
         source, found_by = without_unlearnt(source, found_by)
         found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
         sure = surely(source, found, folds, seed, progress)
-    proposal = propose(source, found, found_by, sure)
+    proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
     for line in _lines(source, found, proposal):
@@ -119,7 +92,14 @@ def clean(
     return proposal
 
 
-def propose(source: UserData, found: Audit, by: Folds, sure: np.ndarray) -> Proposal:
+def propose(
+    source: UserData,
+    found: Audit,
+    by: Folds,
+    sure: np.ndarray,
+    drop: Sequence[str] = (),
+    features: str | None = None,
+) -> Proposal:
     """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first.
 
     Args:
@@ -127,6 +107,8 @@ def propose(source: UserData, found: Audit, by: Folds, sure: np.ndarray) -> Prop
         found: The audit.
         by: What it was made from.
         sure: (N,) bool, see ``surely``.
+        drop: Columns that were left out by the user.
+        features: What the user chose.
     """
     assert found.suggested is not None
     assert found.suggestion_probability is not None
@@ -156,6 +138,7 @@ def propose(source: UserData, found: Audit, by: Folds, sure: np.ndarray) -> Prop
     origin = Source(
         str(source.path.resolve()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
         layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
+        drop=list(drop), features=features and str(features),
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
     if source.skipped:

@@ -14,12 +14,15 @@ from typing import Any
 
 from ..audit.exports import spreadsheet_safe
 from ..record.files import overwrite
+from .check import Helped, helped
 from .decisions import Decisions
 from .delimited import Delimited
 from .folders import class_files, has_parts
 from .pictures import SUFFIXES as PICTURES
 from .proposal import Proposal, Source, digest, folder_files
+from .reading import read
 from .text import SUFFIXES as TEXTS
+from .userdata import Watch
 
 __all__ = ["MODES", "WEIGHT", "Change", "Fix", "planned"]
 
@@ -155,6 +158,18 @@ class Fix:
                 f"{self.path} is not the data that was looked at: it has changed since. Run `curriculum clean` again"
             )
 
+    def checked(self, watch: Watch = lambda what, done, total: None) -> Helped:
+        """Trains on the given labels and on the corrected ones, on the same split, and compares them."""
+        if self.mode == "weight":
+            raise ValueError("--check compares labels, and the mode 'weight' changes none")
+        if not self.changes:
+            raise ValueError("--check has nothing to compare: no label is changed")
+        self.check()
+        one = self.source
+        options = {"label": one.label, "id": one.id, "sep": one.separator, "encoding": one.encoding}
+        data = read(self.path, watch, **options, drop=list(one.drop), features=one.features)
+        return helped(data, {change.row: change.label for change in self.changes}, watch=watch)
+
     def write(self, out: str | Path | None = None, *, in_place: bool = False, link: bool = False) -> list[Path]:
         """Writes the corrected data and, beside it, the log of what changed.
 
@@ -166,7 +181,7 @@ class Fix:
         Returns:
             The corrected data and the log.
         """
-        out = self._target(out, in_place, link)
+        out = self.target(out, in_place, link)
         self.check()
         out.parent.mkdir(parents=True, exist_ok=True)
         if self.source.kind != "table":
@@ -180,7 +195,8 @@ class Fix:
             file.write(_table(LOG, [[getattr(change, name) for name in LOG] for change in self.changes]))
         return [out, log]
 
-    def _target(self, out: str | Path | None, in_place: bool, link: bool) -> Path:
+    def target(self, out: str | Path | None, in_place: bool = False, link: bool = False) -> Path:
+        """Where ``write`` will write; ValueError where it would refuse to."""
         if (out is None) != in_place:
             raise ValueError("say where the corrected data goes: either --out FIXED or --in-place")
         folder = self.source.kind != "table"

@@ -22,7 +22,7 @@ from ..distributed import derive, evaluating
 from ..methods import build
 from .userdata import Watch
 
-__all__ = ["Folds", "fold_numbers", "train_folds"]
+__all__ = ["VOTERS", "Folds", "fold_numbers", "train_folds"]
 
 WIDTH = 128
 EPOCHS = 12  # more learn wrong labels by heart
@@ -30,6 +30,7 @@ STEPS = 6000  # of a fold's network, roughly at most
 LR, DECAY, DROP = 2e-3, 1e-2, 0.2
 CHUNK = 2**14  # rows that are predicted together
 MOST = 20  # classes, up to which trees vote; each class costs as many trees again
+VOTERS = {"table": ("network", "linear", "trees"), "pictures": ("network", "linear"), "text": ("network", "linear")}
 FLOOR = 1e-4  # of a probability: no classifier is surer than that
 
 
@@ -76,6 +77,7 @@ def train_folds(
     method: str = "vanilla",
     seed: int = 0,
     watch: Watch = lambda what, done, total: None,
+    held: np.ndarray | None = None,
 ) -> Folds:
     """Trains on all parts of the rows but one, asks about that one, and so on for each part.
 
@@ -90,13 +92,14 @@ def train_folds(
         method: The curriculum of the networks, a name of ``curriculum list``.
         seed: Parts, initial weights and order are a function of it; the global generators are left as found.
         watch: Called as ``watch(what, done, total)`` after every step.
+        held: (N,) the part of each row, for the same split as before; by default ``fold_numbers``.
 
     Returns:
         The mean of their probabilities.
     """
     start = time.monotonic()
     epochs = epochs or EPOCHS
-    held = fold_numbers(labels, features, folds, seed)
+    held = fold_numbers(labels, features, folds, seed) if held is None else held
     parts = [(np.flatnonzero(held != fold), np.flatnonzero(held == fold)) for fold in range(folds)]
     parts = [(rows, rest) for rows, rest in parts if len(rest)]
     found, words = np.zeros((len(labels), classes), np.float32), []

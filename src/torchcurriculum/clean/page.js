@@ -18,7 +18,7 @@ function make(tag, attributes, ...children) {
   element.append(...children.filter(child => child !== null));
   return element;
 }
-const percent = share => share > 0 && share < .01 ? "under 1%" : share < 1 && share > .99 ? "over 99%" : Math.round(100 * share) + "%";
+const percent = share => share < .01 ? "under 1%" : share > .99 ? "over 99%" : Math.round(100 * share) + "%";
 const name = row => row.id === null ? "row " + row.row : row.id;
 
 // ------------------------------------------------------------ keeping decisions

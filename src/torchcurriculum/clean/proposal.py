@@ -24,6 +24,7 @@ KINDS = ("table", "pictures", "text")
 LARGEST = 2**30  # bytes of a file that is read
 PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 BLOCK = 2**20
+OPTIONAL = ("label", "encoding", "separator", "id", "features")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Source:
         separator: Of a CSV or TSV file; None for Parquet and folders.
         id: The column that names the rows, or None.
         quotes: Whether cells of a CSV or TSV file may stand in quotes.
+        drop: Columns that were left out on the user's word.
+        features: The features that the user asked for.
     """
 
     path: str
@@ -49,15 +52,20 @@ class Source:
     separator: str | None = None
     id: str | None = None
     quotes: bool = True
+    drop: Sequence[str] = ()
+    features: str | None = None
 
     def __post_init__(self) -> None:
         texts = {name: getattr(self, name) for name in ("path", "digest")}
-        texts |= {name: value for name in ("label", "encoding", "separator", "id") if (value := getattr(self, name))}
+        texts |= {name: value for name in OPTIONAL if (value := getattr(self, name))}
         for name, value in texts.items():
             _require(isinstance(value, str), f"source.{name} must be a text, got {value!r}")
         _require(self.kind in KINDS, f"source.kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind == "table":
             _require(self.label is not None, "source.label must name the column of the labels of a table")
+        names = isinstance(self.drop, list | tuple) and all(isinstance(name, str) for name in self.drop)
+        _require(names, f"source.drop must be a list of texts, got {self.drop!r}")
+        object.__setattr__(self, "drop", list(self.drop))
         _require(isinstance(self.quotes, bool), f"source.quotes must be true or false, got {self.quotes!r}")
         separated = self.separator is not None
         _require(not separated or len(str(self.separator)) == 1, f"source.separator must be one letter: {self!r}")

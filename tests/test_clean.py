@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import random
 import shutil
@@ -13,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from torchcurriculum.clean.command import clean
+from torchcurriculum.audit import audit
+from torchcurriculum.clean.command import clean, without_unlearnt
 from torchcurriculum.clean.csvfile import Layout, find_layout
-from torchcurriculum.clean.folds import fold_numbers, train_folds
+from torchcurriculum.clean.folds import Folds, fold_numbers, train_folds
 from torchcurriculum.clean.pictures import open_picture, read_pictures
 from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.clean.text import read_texts, text_features
+from torchcurriculum.clean.userdata import UserData
+from torchcurriculum.clean.views import surely, two_views
 from torchcurriculum.cli import main
 
 from . import official
@@ -374,6 +378,54 @@ def test_rows_are_judged_without_their_own_label() -> None:
     found = train_folds(features, wrong, 2).probabilities
     assert found[3].argmax() == 0
     assert found[200].argmax() == 1
+
+
+def made(labels: np.ndarray, features: np.ndarray) -> UserData:
+    """Data whose every feature is a column."""
+    n, columns = features.shape
+    return UserData(
+        kind="table",
+        path=Path("x.csv"),
+        labels=labels,
+        classes=["no", "yes"],
+        ids=[f"line {row}" for row in range(n)],
+        features=features.astype(np.float32),
+        groups=np.arange(1, columns + 1),
+        rows=np.arange(n),
+    )
+
+
+def test_exceptions_to_one_column_are_not_surely_wrong_labels() -> None:
+    draw = np.random.default_rng(0)
+    true = np.repeat([0, 1], 200)
+    flips = np.arange(400) % 10 == 0
+    given = np.where(flips, 1 - true, true)
+    # All four columns tell the class: what contradicts both halves is a wrong label.
+    clear = made(given, draw.normal(size=(400, 4)) + 4 * true[:, None])
+    # One column tells the given label, with the same rows as exceptions; the others tell nothing.
+    risky = made(given, np.column_stack([true + 0.1 * draw.normal(size=400), draw.normal(size=(400, 3))]))
+    assert [len(part) for part in two_views(clear.features, clear.groups, given)] == [2, 2]
+    for data, least, most in ((clear, 30, 40), (risky, 0, 0)):
+        shares = train_folds(data.features, given, 2, kinds=("linear",)).probabilities
+        found = audit(given, shares)
+        assert found.issue.sum() > 30, "both look alike to a classifier of all columns"
+        sure = surely(data, found)
+        assert least <= sure.sum() <= most
+        assert not (sure & ~flips).any()
+
+
+def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
+    labels = np.array([0] * 60 + [1] * 60 + [2] * 6)
+    data = made(labels, np.ones((126, 2)))
+    data = dataclasses.replace(data, classes=["a", "b", "rare"])
+    shares = np.full((126, 3), 0.1, np.float32)
+    shares[np.arange(126), np.where(labels == 2, 0, labels)] = 0.8
+    small, by = without_unlearnt(data, Folds(shares, "", 0.0))
+    assert small.classes == ["a", "b"]
+    assert small.ids == data.ids[:120]
+    assert small.skipped[0] == ("line 120", "its class is too small to be learnt")
+    assert by.probabilities.shape == (120, 2)
+    assert by.probabilities.sum(1) == pytest.approx(np.ones(120))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import torch
 
 from torchcurriculum import Record
 from torchcurriculum.audit import Audit, Predictions, audit, export, read_csv
-from torchcurriculum.audit.ranking import _wrong_by_probabilities
+from torchcurriculum.audit.groups import find_groups
 from torchcurriculum.record import RecordError
 
 
@@ -40,7 +40,14 @@ def two_populations(n: int = 1000, wrong: int = 200, epochs: int = 8, seed: int 
     clean = draw.integers(0, 10, n)
     labels = clean.copy()
     labels[:wrong] = (clean[:wrong] + 1) % 10
-    return record_of(rows, labels=labels, clean=clean)
+    shares = _sure_of(clean, draw.beta(12, 2, n))
+    return record_of(rows, labels=labels, clean=clean, mean_probabilities=shares)
+
+
+def _sure_of(classes: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
+    shares[np.arange(len(classes)), classes] = sure
+    return shares.astype(np.float32)
 
 
 # ---------------------------------------------------------------------- by hand
@@ -113,75 +120,57 @@ def test_mean_probabilities_are_the_second_opinion() -> None:
     assert found.score[1] == pytest.approx(log(0.59 / 0.41) / 2, abs=1e-3)  # the losses' odds are even
 
 
-def _looked_alike(wrong: int, n: int = 1000) -> Record:
-    """Losses of one population; probabilities that know the class of most rows, whatever their label."""
-    draw = np.random.default_rng(0)
-    clean = draw.integers(0, 10, n)
-    labels = np.where(np.arange(n) < wrong, (clean + 1) % 10, clean)
-    sure = draw.beta(9, 3, n)
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), clean] = sure
-    losses = draw.normal(1.0, 0.2, (4, n)) + 0.2 * (labels != clean)
-    return record_of(list(losses), labels=labels, clean=clean, mean_probabilities=shares.astype(np.float32))
+def test_losses_alone_rank_and_do_not_speak() -> None:
+    record = two_populations()
+    del record.arrays["mean_probabilities"]
+    found = audit(record)
+    assert found.auroc() == 1.0
+    assert not found.issue.any()
+    assert "The record holds losses only" in found.summary()
 
 
-def test_an_estimate_holds_both_opinions() -> None:
-    """Losses find 100 of 1,000 labels wrong, probabilities those and 200 more."""
-    draw, n = np.random.default_rng(0), 1000
-    labels = draw.integers(0, 10, n)
-    likely = np.where(np.arange(n) < 300, (labels + 1) % 10, labels)
-    sure = draw.beta(9, 3, n)
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), likely] = sure
-    losses = np.where(np.arange(n) < 100, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
-    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.share == pytest.approx(0.2, abs=0.02)
-    assert found.share_low < 0.1 < 0.3 < found.share_high
-    assert "between" in found.summary()
-
-
-def test_an_opinion_of_one_population_does_not_estimate() -> None:
+def test_hard_rows_are_one_group() -> None:
+    """Margins that thin out evenly from 1 down to -1 are those of clean, hard data."""
     draw, n = np.random.default_rng(0), 2000
-    labels = draw.integers(0, 10, n)
-    losses = np.where(np.arange(n) < 200, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
-    sure = 1 / (1 + np.exp(-draw.normal(1.0, 0.5, n)))
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), labels] = sure
-    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.share == pytest.approx(0.1, abs=0.005)
-    assert found.share_low < 0.1 < found.share_high < 0.13
+    labels, mine = draw.integers(0, 2, n), draw.beta(3, 1, n)
+    shares = np.stack([np.where(labels == 0, mine, 1 - mine), np.where(labels == 1, mine, 1 - mine)], axis=1)
+    losses = draw.normal(0.3, 0.05, (4, n))
+    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares))
+    assert (shares.argmax(1) != labels).mean() > 0.1
+    assert "The labels show one group" in found.summary()
+    assert (found.share, found.share_low, found.share_high) == (0.0, 0.0, 1.0)
 
 
-def test_probabilities_alone_may_see_what_losses_do_not() -> None:
-    found = audit(_looked_alike(300))
-    assert not found.health
-    assert found.share == pytest.approx(0.3, abs=0.02)
-    assert found.wrong is not None
-    assert (found.issue == found.wrong).mean() > 0.98
-    assert found.auroc() == pytest.approx(1.0, abs=0.01)
-    clean = audit(_looked_alike(0))
-    assert clean.health
-    assert not clean.issue.any()
+def test_groups_by_hand() -> None:
+    """300 of 1,000 margins at -0.75, 600 at 0.75, and 5 in each of 20 bins: that is the valley.
 
-
-def test_the_share_that_probabilities_tell_by_hand() -> None:
-    # Two classes, labels with p = 0.9 and 0.1: rho is where the mean of rho (1-p) / (rho (1-p) + (1-rho) p) is rho.
-    # At rho = 1/2 these are 0.1 and 0.9, whose mean is 1/2: it stays. With three of four at 0.9 it falls to
-    # (0.1 * 3 + 0.9) / 4 = 0.3, and then on to where the mixture of the two likelihoods is largest.
-    record = record_of([[1.0, 1.0]], labels=[0, 1], mean_probabilities=[[0.9, 0.1], [0.9, 0.1]])
-    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.5, abs=1e-6)
-    shares = [[0.9, 0.1]] * 4
-    record = record_of([[1.0] * 4], labels=[0, 0, 0, 1], mean_probabilities=shares)
-    # d/d rho of 3 log(0.9 - 0.8 rho) + log(0.1 + 0.8 rho) = 0: 0.9 - 0.8 rho = 3 (0.1 + 0.8 rho), rho = 0.6 / 3.2.
-    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.1875, abs=1e-4)
+    v is 5 * 10 / 1000 = 0.05 over either side; 350 margins are negative; 0.35 + (0.45 - 0.25) * 0.05 = 0.36.
+    """
+    even = np.repeat(np.linspace(-0.95, 0.95, 20), 5)
+    margins = np.concatenate([even, np.full(300, -0.75), np.full(600, 0.75)])
+    groups = find_groups(margins)
+    assert groups is not None
+    assert groups.share == pytest.approx(0.36)
+    error = 2 * math.sqrt((0.36 * 0.64 + 0.001) / 1000)
+    assert groups.low == pytest.approx(0.35 - 0.0125 - error)
+    assert groups.high == pytest.approx(0.36 + 0.025 + error)
+    # At -0.25 all rows are in the valley; of its density, right labels have half of 1 - 0.25.
+    assert groups.quality[35] == pytest.approx(0.375)
+    assert groups.quality[65] == pytest.approx(0.55)  # at 0.35: the wrong ones have 0.45 of it
+    again = find_groups(margins, held_out=0.45)  # a tenth more than of the rows themselves
+    assert again is not None
+    assert again.share == pytest.approx(0.36 + 0.05)
+    assert again.high > 0.45
+    assert again.quality.max() == pytest.approx(groups.quality.max() - 0.05 / 0.65)
 
 
 def test_a_label_called_wrong_is_not_suggested_again() -> None:
     record = two_populations()
     labels = record.arrays["labels"]
-    shares = np.full((1000, 10), 0.02, dtype=np.float16)
-    shares[np.arange(1000), labels] = 0.5
-    shares[np.arange(1000), (labels + 3) % 10] = 0.34
+    shares = record.arrays["mean_probabilities"]
+    shares[:200] = 0.02
+    shares[np.arange(200), labels[:200]] = 0.1
+    shares[np.arange(200), (labels[:200] + 3) % 10] = 0.74
     record.set_array("mean_probabilities", shares)
     record.set_array("predicted", labels)
     found = audit(record)

@@ -23,7 +23,9 @@ from torch import Tensor
 __all__ = ["Channel", "fit_channel"]
 
 FLOOR = 1e-4  # of a probability: what networks say below it, and float16, tell nothing
-START = 0.1  # of every eta
+SHARPER = 2.0  # the power of the probabilities, and the temperature, that a fit starts from
+RATES = (0.01, 0.6)  # between which the share of wrong labels starts
+OTHERS = (-2.0, 3.0)  # and between which log O, centred, does
 STEPS = 60  # of L-BFGS
 CELLS = 5_000_000  # rows times classes that are fitted to; the others are judged by the fit
 FEWEST = 5_000  # rows that are fitted to, however many classes there are
@@ -65,6 +67,22 @@ def _logs(probabilities: np.ndarray) -> np.ndarray:
     return centred
 
 
+def _start(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, Tensor]:
+    """The rate of wrong labels and log O by counts of sharpened predictions and labels: O is often far from even."""
+    classes = probabilities.shape[1]
+    sharp = np.clip(probabilities.astype(np.float64), FLOOR, 1.0) ** SHARPER
+    sharp /= sharp.sum(axis=1, keepdims=True)
+    counts = np.stack([sharp[labels == label].sum(axis=0) for label in range(classes)], axis=1)
+    away = ~np.eye(classes, dtype=bool)
+    rate = float(np.median((counts * away).sum(axis=1) / counts.sum(axis=1)).clip(*RATES))
+    logs = np.log((counts + 0.5 / classes) / (counts * away + 0.5 / classes).sum(axis=1, keepdims=True))
+    logs -= (logs * away).sum(axis=1, keepdims=True) / (classes - 1)
+    return {
+        "rate": torch.tensor(math.log(rate / (1 - rate)), dtype=torch.float64),
+        "others": torch.from_numpy(np.where(away, logs, 0.0).clip(*OTHERS)),
+    }
+
+
 def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
     """Fits a channel to the given labels.
 
@@ -92,11 +110,10 @@ def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
     logs, given = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels.astype(np.int64))
     eye = torch.eye(classes, dtype=torch.bool)
     parts = {
-        "heat": torch.zeros((), dtype=torch.float64),
+        "heat": torch.tensor(math.log(SHARPER), dtype=torch.float64),
         "prior": torch.zeros(classes, dtype=torch.float64),
         "rates": torch.zeros(classes, dtype=torch.float64),
-        "others": torch.zeros(classes, classes, dtype=torch.float64),
-        "rate": torch.tensor(math.log(START / (1 - START)), dtype=torch.float64),
+        **_start(probabilities, labels),
     }
     for part in parts.values():
         part.requires_grad_()

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities"]
+__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities"]
 
+ONE_GROUP = "The labels show one group: either nearly all are right, or wrong ones look like the rest."
 FEWEST_ROWS = 100  # in all
 FEWEST_OF_A_CLASS = 10  # in the mean: fewer do not tell a wrong label from a rare kind
 FEWEST_EPOCHS = 3  # the first says nothing
@@ -16,7 +17,7 @@ KNOWING = 0.1  # kappa, the agreement of predictions and labels beyond chance; 0
 SIGMAS = 4.0  # by which that agreement must exceed chance
 WHOLE_CLASS = 0.75  # of a class's labels: it is more likely the network that is wrong
 OF_A_CLASS = 5  # rows of a class, from which on that counts
-LARGEST_SHARE = 0.6  # of labels; above it the classes could as well have changed their names
+LARGEST_SHARE = 0.5  # of the labels, that are wrong or that the network is against
 BEYOND_CHANCE = 3.0  # times the loss of guessing, log C, in the mean: the run diverged
 
 
@@ -52,8 +53,17 @@ def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
     return []
 
 
-def doubts_of_probabilities(predicted: np.ndarray, labels: np.ndarray, classes: int) -> list[str]:
-    """Sentences that say why predictions cannot be judged by: too few rows, one class, or no better than chance."""
+def doubts_of_probabilities(
+    predicted: np.ndarray, labels: np.ndarray, classes: int, held_out: float | None = None
+) -> list[str]:
+    """Sentences that say why predictions cannot be judged by: too few rows, one class, or no better than chance.
+
+    Args:
+        predicted: (N,) the most probable class of every row.
+        labels: (N,) the given ones.
+        classes: C.
+        held_out: Share of held-out rows whose label is the predicted one, where known.
+    """
     n, counts = len(labels), np.bincount(labels, minlength=classes)
     seen = int((counts > 0).sum())
     if seen < 2:
@@ -71,11 +81,22 @@ def doubts_of_probabilities(predicted: np.ndarray, labels: np.ndarray, classes: 
             f"The predictions are no better than chance: they agree with {agreed:.1%} of the labels, and guessing "
             f"would with {chance:.1%}."
         ]
+    largest = float(counts.max()) / n
+    if held_out is not None and held_out < largest + KNOWING * (1 - largest):
+        return [
+            f"The network is no better than chance on held-out rows: {held_out:.1%} of them are as labelled, and "
+            f"{largest:.1%} of the labels are of one class."
+        ]
     return []
 
 
 def doubts_of_findings(
-    suspect: np.ndarray, labels: np.ndarray, share: float, classes: int, names: Sequence[str] | None = None
+    suspect: np.ndarray,
+    labels: np.ndarray,
+    share: float,
+    against: float,
+    classes: int,
+    names: Sequence[str] | None = None,
 ) -> list[str]:
     """Sentences that say why findings are not to be believed: nearly a whole class, or most labels, are suspect."""
     counts = np.bincount(labels, minlength=classes)
@@ -88,6 +109,8 @@ def doubts_of_findings(
             f"Nearly all labels of class {called} look wrong ({int(wrong[one])} of {int(counts[one])}), so the network "
             "has more likely not learnt that class."
         ]
-    if share > LARGEST_SHARE:
-        return [f"{share:.0%} of the labels would be wrong, so it is more likely that the network is."]
+    if against > LARGEST_SHARE or share > LARGEST_SHARE:
+        return [
+            f"The network agrees with {1 - against:.0%} of the labels only, so it is more likely wrong than they are."
+        ]
     return []

@@ -16,11 +16,22 @@ from .result import Audit
 __all__ = ["judge_outside"]
 
 SIGMAS = 2.0  # of the share's sampling error
+SUREST = 0.2  # of the rows of a predicted class
+BELOW, ABOVE = 0.7, 1.0  # of the network's own mistakes, by which the share may be off; chosen on simulated cases
 TINY = 1e-9
+MISSED = (
+    "Rows whose labels look wrong lie among rows of the same label, so the network has more likely not learnt them."
+)
+NEIGHBOURS, ASKED, CROWD = 10, 500, 20_000  # of a suspect; suspects; rows to choose the neighbours from
+OUTVOTED = (0.15, 0.4)  # share of suspects with more neighbours of the given label: so many, and more by the noise
 
 
 def judge_outside(
-    labels: Any, probabilities: Any, classes: Sequence[object] | None = None, names: Sequence[object] | None = None
+    labels: Any,
+    probabilities: Any,
+    features: Any = None,
+    classes: Sequence[object] | None = None,
+    names: Sequence[object] | None = None,
 ) -> Audit:
     """The audit behind ``audit(labels, pred_probs)``."""
     shares = _checked(probabilities)
@@ -33,9 +44,17 @@ def judge_outside(
     share, low, high = 0.0, 0.0, 1.0
     score = -np.log(np.clip(mine, TINY, 1))
     if not health:
-        quality, suggested, likely, disagreed = _posterior(shares, given)
-        share, low, high = _interval(quality, disagreed)
-        health = doubts_of_findings(quality < 0.5, given, share, count, called)
+        quality, suggested, likely, predicted, sure = _posterior(shares, given)
+        against = predicted != given
+        ceiling = _among_the_surest(against, predicted, sure)
+        quality = 1 - (1 - quality) * min(1.0, ceiling / max(float((1 - quality).mean()), TINY))
+        share, low, high = _interval(quality, against)
+        suspects = quality < 0.5
+        health = doubts_of_findings(suspects, given, share, float(against.mean()), count, called)
+        if not health and features is not None:
+            votes = _as_given(_table(features, n), given, suggested, np.flatnonzero(suspects))
+            if votes > OUTVOTED[0] + OUTVOTED[1] * share:
+                health = [MISSED]
         score = -_log_odds(quality) + TINY * score
     if health:
         quality, share, low, high = np.full(n, np.nan), 0.0, 0.0, 1.0
@@ -58,35 +77,78 @@ def judge_outside(
     )
 
 
-def _posterior(shares: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Quality, suggestion and its probability, and whether the network disagrees, for every row."""
-    channel = fit_channel(shares, given)
-    n = len(given)
-    quality, suggested, likely, disagreed = np.empty(n), np.empty(n, np.int64), np.empty(n), np.empty(n, bool)
+def _posterior(
+    shares: np.ndarray, given: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Quality, suggestion and its probability; what the network says without the given label, and how sure it is."""
+    channel, n = fit_channel(shares, given), len(given)
+    quality, likely, sure = np.empty(n), np.empty(n), np.empty(n)
+    suggested, predicted = np.empty(n, np.int64), np.empty(n, np.int64)
     for start in range(0, n, BLOCK):
         part = slice(start, start + BLOCK)
         some, mine = shares[part], given[part]
         rows = np.arange(len(mine))
-        disagreed[part] = channel.true_shares(some).argmax(axis=1) != mine
+        true = channel.true_shares(some)
+        predicted[part], sure[part] = true.argmax(axis=1), true.max(axis=1)
         posterior = channel.posterior(some, mine)
         quality[part] = posterior[rows, mine]
         posterior[rows, mine] = np.where(quality[part] < 0.5, -1.0, quality[part])
         suggested[part] = posterior.argmax(axis=1)
         likely[part] = posterior[rows, suggested[part]]
-    return quality, suggested, likely, disagreed
+    return quality, suggested, likely, predicted, sure
+
+
+def _among_the_surest(against: np.ndarray, predicted: np.ndarray, sure: np.ndarray) -> float:
+    """The share of labels, at the most, that the network is against among the fifth of rows that it is surest of.
+
+    Noise does not care how sure the network is: it can hardly be more common in all rows than there. The fifth is taken
+    of every predicted class, because noise may depend on the class.
+    """
+    order = np.lexsort((-sure, predicted))
+    counts = np.bincount(predicted)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)  # within the class
+    among = against[order[place < np.ceil(SUREST * np.repeat(counts, counts))]]
+    share = float(among.mean())
+    return share + SIGMAS * math.sqrt((share * (1 - share) + 1 / len(among)) / len(among))
 
 
 def _interval(quality: np.ndarray, disagreed: np.ndarray) -> tuple[float, float, float]:
     """The share of wrong labels and its interval.
 
-    The network disagrees with some labels that are right, a share h of all. Where it is sure of them, they look wrong;
-    and labels that it is unsure of may be wrong after all. So the share may be off by h in either direction.
+    The network disagrees with some labels that are right, a share h of all. Where it is too sure, such labels look
+    wrong; and labels that it is unsure of may be wrong after all. So the share may be off by much of h, either way.
     """
     n = len(quality)
     share = float((1 - quality).mean())
     own = max(0.0, float(disagreed.mean()) - share)
     error = SIGMAS * math.sqrt((share * (1 - share) + 1 / n) / n)
-    return share, max(0.0, share - own - error), min(1.0, share + own + error)
+    return share, max(0.0, share - BELOW * own - error), min(1.0, share + ABOVE * own + error)
+
+
+def _as_given(table: np.ndarray, given: np.ndarray, suggested: np.ndarray, suspects: np.ndarray) -> float:
+    """The share of suspects that have more neighbours of the given label than of the suggested one."""
+    draw = np.random.default_rng(0)
+    asked = draw.permutation(suspects)[:ASKED]
+    crowd = np.sort(draw.permutation(len(given))[:CROWD])
+    others = table[crowd]
+    squares = (others**2).sum(axis=1)
+    as_given = 0
+    for row in asked:
+        distances = squares - 2 * others @ table[row]
+        distances[crowd == row] = np.inf
+        near = given[crowd[np.argpartition(distances, NEIGHBOURS)[:NEIGHBOURS]]]
+        as_given += int((near == given[row]).sum() > (near == suggested[row]).sum())
+    return as_given / max(1, len(asked))
+
+
+def _table(features: Any, n: int) -> np.ndarray:
+    """(N, D) features, each with mean 0 and variance 1."""
+    table = np.asarray(features, dtype=np.float64)
+    if table.shape[:1] != (n,) or not np.isfinite(table).all():
+        raise ValueError(f"features must be finite numbers, one row for each of {n} labels, got shape {table.shape}")
+    table = table.reshape(n, -1)
+    scaled: np.ndarray = (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), TINY)
+    return scaled
 
 
 def _log_odds(quality: np.ndarray) -> np.ndarray:

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Audit"]
+from ..record import Record
+
+__all__ = ["Audit", "class_names"]
+
+
+def class_names(record: Record) -> list[str] | None:
+    """The names of the classes, where the run said them (``meta["classes"]``)."""
+    names = record.meta.get("classes")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torchcurriculum.audit import audit
-from torchcurriculum.clean.command import propose, read, surely, without_unlearnt
-from torchcurriculum.clean.folds import train_folds
+from torchcurriculum.clean.command import propose, without_unlearnt
+from torchcurriculum.clean.folds import VOTERS, train_folds
+from torchcurriculum.clean.reading import read
+from torchcurriculum.clean.views import surely
 
 FLIPS = 0.15
 
@@ -151,16 +153,16 @@ def measured(case: Case) -> dict[str, Any]:
     start = time.process_time()
     source = read(case.path, **case.options)
     reading = time.process_time() - start
-    by = train_folds(source.features, source.labels, len(source.classes), trees=source.kind == "table")
+    by = train_folds(source.features, source.labels, len(source.classes), kinds=VOTERS[source.kind])
     source, by = without_unlearnt(source, by)
     found = audit(source.labels, by.probabilities, classes=source.classes)
-    proposal = propose(source, found, by)
+    sure = surely(source, found)
+    proposal = propose(source, found, by, sure)
     whole = time.process_time() - start
     assert found.suggested is not None
     true = np.array([case.truth[one] for one in source.ids], dtype=object)
     names = np.array(source.classes, dtype=object)
     wrong = names[source.labels] != true
-    sure = surely(by.probabilities, found)
     result = {
         "data": case.words, "rows": len(source), "wrong": int(wrong.sum()), "called": int(found.issue.sum()),
         "called wrong": int((found.issue & wrong).sum()), "sure": int(sure.sum()),

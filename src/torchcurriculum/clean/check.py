@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .folds import fold_numbers, train_folds
+from .folds import VOTERS, fold_numbers, train_folds
 from .userdata import UserData, Watch
 
 __all__ = ["Helped", "helped"]
@@ -70,9 +70,8 @@ def helped(
     right = []
     for labels, rows in ((data.labels, np.ones(len(data), bool)), (after, kept)):
         x, y, parts = (np.ascontiguousarray(values[rows]) for values in (data.features, labels, held))
-        trees = data.kind == "table"
-        found = train_folds(x, y, len(place), folds, trees=trees, seed=seed, watch=watch, held=parts).probabilities
-        right.append((found.argmax(1) == y)[same[rows]])
+        found = train_folds(x, y, len(place), folds, kinds=VOTERS[data.kind], seed=seed, watch=watch, held=parts)
+        right.append((found.probabilities.argmax(1) == y)[same[rows]])
     before, later = right
     only_before, only_after = int((before & ~later).sum()), int((later & ~before).sum())
     return Helped(int(same.sum()), float(before.mean()), float(later.mean()), only_before, only_after)

@@ -144,7 +144,8 @@ def _as_number(
         cut = cut.where(cut.str.fullmatch(FORMS[mark].pattern), "")
         cut = cut.str.replace("," if mark == "." else ".", "", regex=False).str.replace(",", ".", regex=False)
         values[rest] = pd.to_numeric(cut, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        shape = next((cell for cell in some if not re.fullmatch(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", cell)), None)
+        plainly = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?" if mark == "." else r"[+-]?\d+"
+        shape = next((cell for cell in some if not re.fullmatch(plainly, cell)), None)
         why = f"such as {shape}, with a decimal {'point' if mark == '.' else 'comma'}" if shape else ""
     values[~np.isfinite(values)] = np.nan
     bad = np.isnan(values) & ~missing

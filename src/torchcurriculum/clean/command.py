@@ -14,20 +14,18 @@ import numpy as np
 
 from ..audit import Audit, audit
 from .fix import Fix, planned
-from .folds import Folds, train_folds
+from .folds import VOTERS, Folds, train_folds
 from .inputs import PROPOSAL
 from .page import write_page
 from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
 from .reading import read
 from .userdata import UserData
+from .views import surely
 
 __all__ = ["PAGE", "clean", "propose"]
 
 PAGE = "review.html"
-SURE = 0.95  # probability of the suggested label, from which on it is written without asking anybody
-FIRM = 0.95  # of the upper quartile of what classifiers say where they call a row so
-UNCLEAR, OVERLAP = 0.8, 0.18  # rows below that share of the quartile are unclear; more of them, and nothing is sure
 LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
 SHOWN = 3000  # suspects with something to look at
 TOP = 10  # suspects that are printed
@@ -73,10 +71,11 @@ def clean(
         source = read(data, progress, **options)
         echo(source.message() + "\n")
         x, y, classes = source.features, source.labels, len(source.classes)
-        found_by = train_folds(x, y, classes, folds, epochs, trees=source.kind == "table", seed=seed, watch=progress)
-    source, found_by = without_unlearnt(source, found_by)
-    found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
-    proposal = propose(source, found, found_by, options.get("drop") or (), options.get("features"))
+        found_by = train_folds(x, y, classes, folds, epochs, kinds=VOTERS[source.kind], seed=seed, watch=progress)
+        source, found_by = without_unlearnt(source, found_by)
+        found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
+        sure = surely(source, found, folds, seed, progress)
+    proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
     for line in _lines(source, found, proposal):
@@ -94,16 +93,29 @@ def clean(
 
 
 def propose(
-    source: UserData, found: Audit, by: Folds, drop: Sequence[str] = (), features: str | None = None
+    source: UserData,
+    found: Audit,
+    by: Folds,
+    sure: np.ndarray,
+    drop: Sequence[str] = (),
+    features: str | None = None,
 ) -> Proposal:
-    """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first."""
+    """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first.
+
+    Args:
+        source: The data.
+        found: The audit.
+        by: What it was made from.
+        sure: (N,) bool, see ``surely``.
+        drop: Columns that were left out by the user.
+        features: What the user chose.
+    """
     assert found.suggested is not None
     assert found.suggestion_probability is not None
     rows = [int(row) for row in found.order if found.issue[row]]
-    telling, certain = _Telling(source), surely(by.probabilities, found)
-    notes = [*source.notes]
-    if rows and not certain.any():
-        notes.append("The classes overlap too much for any label to be changed without asking.")
+    telling, notes = _Telling(source), [*source.notes]
+    if rows and not sure.any():
+        notes.append("No label is sure enough to be changed without asking: two halves of the columns must agree.")
     suspects = []
     for place, row in enumerate(rows):
         suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
@@ -117,7 +129,7 @@ def propose(
                 suggested=source.classes[suggested],
                 quality=round(float(found.quality[row]), 4),
                 suggestion_probability=round(likely, 4),
-                sure=bool(certain[row]),
+                sure=bool(sure[row]),
                 why=why or _opinion(source, by.probabilities[row], given, suggested),
                 show=_shown(source, row, first) if place < SHOWN else {},
             )
@@ -133,30 +145,6 @@ def propose(
         notes.append(f"{len(source.skipped):,} rows were not looked at.")
     method = f"{by.words}, {by.seconds:.0f} s"
     return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
-
-
-def surely(shares: np.ndarray, found: Audit) -> np.ndarray:
-    """(N,) bool, the suspects that may be changed without asking anybody.
-
-    The suggested label must be nearly certain, and the classifiers must be as sure of it as of most rows that they call
-    so. Where many rows could be of several classes, none is: a rare case and a wrong label look the same there.
-
-    Args:
-        shares: (N, C) out-of-sample probabilities.
-        found: Their audit.
-    """
-    assert found.suggested is not None
-    assert found.suggestion_probability is not None
-    rows, best = np.arange(len(shares)), shares.argmax(1)
-    usual = np.array([_upper_quarter(shares[best == one, one]) for one in range(shares.shape[1])])
-    if (shares[rows, best] < UNCLEAR * usual[best]).mean() > OVERLAP:
-        return np.zeros(len(shares), bool)
-    firm = shares[rows, found.suggested] >= FIRM * usual[found.suggested]
-    return found.issue & firm & (found.suggestion_probability >= SURE)
-
-
-def _upper_quarter(values: np.ndarray) -> float:
-    return float(np.quantile(values, 0.75)) if len(values) else 1.0
 
 
 def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
@@ -230,6 +218,9 @@ class _Telling:
 def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
     """What was found, for a terminal."""
     lines = [found.summary()]
+    if not proposal.rows and not found.health:
+        lines.append("The first to look at, if you like:")
+        lines += [f"  {source.ids[row]:<24} {source.classes[source.labels[row]]}" for row in found.order[:TOP]]
     if not proposal.rows:
         return lines
     lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without asking.")

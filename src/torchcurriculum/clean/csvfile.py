@@ -135,4 +135,6 @@ def _quotes(path: Path, encoding: str, separator: str) -> bool:
         plain = Counter(len(cells) for _, cells in records(path, Layout(encoding, separator, quotes=False)))
     except ValueError:
         return False
-    return len(widths) <= len(plain) and sum(widths.values()) * 2 > sum(plain.values())
+    if len(plain) == 1:  # each line is a record: quotes must not join two
+        return sum(widths.values()) == sum(plain.values())
+    return len(widths) <= len(plain)

@@ -8,7 +8,7 @@ docs/results/clean.md has the figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..distributed import derive, evaluating
 from ..methods import build
 from .userdata import Watch
 
-__all__ = ["Folds", "fold_numbers", "train_folds"]
+__all__ = ["VOTERS", "Folds", "fold_numbers", "train_folds"]
 
 WIDTH = 128
 EPOCHS = 12  # more learn wrong labels by heart
@@ -30,6 +30,7 @@ STEPS = 6000  # of a fold's network, roughly at most
 LR, DECAY, DROP = 2e-3, 1e-2, 0.2
 CHUNK = 2**14  # rows that are predicted together
 MOST = 20  # classes, up to which trees vote; each class costs as many trees again
+VOTERS = {"table": ("network", "linear", "trees"), "pictures": ("network", "linear"), "text": ("network", "linear")}
 FLOOR = 1e-4  # of a probability: no classifier is surer than that
 
 
@@ -72,7 +73,7 @@ def train_folds(
     classes: int,
     folds: int = 5,
     epochs: int | None = None,
-    trees: bool = True,
+    kinds: Sequence[str] = ("network", "linear", "trees"),
     method: str = "vanilla",
     seed: int = 0,
     watch: Watch = lambda what, done, total: None,
@@ -86,7 +87,8 @@ def train_folds(
         classes: C.
         folds: How many parts.
         epochs: Of the networks; by default 12.
-        trees: Whether trees vote, too: they suit columns of a table, and are slow on embeddings.
+        kinds: Which classifiers vote. Trees suit columns of a table and are slow on embeddings; with many classes they
+            do not vote.
         method: The curriculum of the networks, a name of ``curriculum list``.
         seed: Parts, initial weights and order are a function of it; the global generators are left as found.
         watch: Called as ``watch(what, done, total)`` after every step.
@@ -100,10 +102,12 @@ def train_folds(
     held = fold_numbers(labels, features, folds, seed) if held is None else held
     parts = [(np.flatnonzero(held != fold), np.flatnonzero(held == fold)) for fold in range(folds)]
     parts = [(rows, rest) for rows, rest in parts if len(rest)]
-    found = _networks(features, labels, classes, parts, epochs, method, seed, watch)
-    words = [f"{len(parts)} networks of {epochs} epochs ({method})"]
-    others: dict[str, Callable[[], Any]] = {"logistic regression": _linear}
-    if trees and classes <= MOST:
+    found, words = np.zeros((len(labels), classes), np.float32), []
+    if "network" in kinds:
+        found = _networks(features, labels, classes, parts, epochs, method, seed, watch)
+        words.append(f"{len(parts)} networks of {epochs} epochs ({method})")
+    others: dict[str, Callable[[], Any]] = {"logistic regression": _linear} if "linear" in kinds else {}
+    if "trees" in kinds and classes <= MOST:
         others["boosted trees"] = _trees
     for name, make in others.items():
         for number, (rows, rest) in enumerate(parts):
@@ -112,6 +116,7 @@ def train_folds(
             for some in np.array_split(rest, 1 + len(rest) // CHUNK):
                 found[np.ix_(some, model.classes_)] += np.clip(model.predict_proba(features[some]), FLOOR, 1)
         words.append(name)
+    found = np.maximum(found, FLOOR)
     found /= found.sum(1, keepdims=True)
     return Folds(found, f"{', '.join(words)}", time.monotonic() - start)
 

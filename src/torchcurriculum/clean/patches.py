@@ -19,7 +19,7 @@ __all__ = ["patch_features"]
 SIDE = 32  # of the pictures
 PATCH = 6
 FILTERS = 400
-DRAWN = 60_000  # patches that the filters are learnt from
+DRAWN, OF_EACH = 60_000, 200  # patches that the filters are learnt from, at most: in all and of a picture
 STEPS = 12  # of k-means
 BATCH = 32  # pictures at a time
 
@@ -49,10 +49,11 @@ def patch_features(pixels: np.ndarray, seed: int = 0, watch: Watch = lambda what
 
 
 def _draw(pixels: np.ndarray, generator: torch.Generator) -> Tensor:
-    rows = torch.randint(len(pixels), (DRAWN,), generator=generator).numpy()
-    places = torch.randint(SIDE - PATCH + 1, (DRAWN, 2), generator=generator).numpy()
+    count = min(DRAWN, OF_EACH * len(pixels))
+    rows = torch.randint(len(pixels), (count,), generator=generator).numpy()
+    places = torch.randint(SIDE - PATCH + 1, (count, 2), generator=generator).numpy()
     views = np.lib.stride_tricks.sliding_window_view(pixels, (PATCH, PATCH), axis=(1, 2))  # (N, 27, 27, 3, 6, 6)
-    return _normal(torch.from_numpy(views[rows, places[:, 0], places[:, 1]].reshape(DRAWN, -1)).float())
+    return _normal(torch.from_numpy(views[rows, places[:, 0], places[:, 1]].reshape(count, -1)).float())
 
 
 def _normal(patches: Tensor) -> Tensor:

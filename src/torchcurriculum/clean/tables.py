@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,60 +67,89 @@ def read_table(
     frame, layout, lines, bad = _parquet(path, sep, encoding) if _is_parquet(path) else _csv(path, sep, encoding, watch)
     names = [str(name) for name in frame.columns]
     target = _target(path, names, label)
-    for name in (*drop, *([] if id is None else [id])):
+    _check_named(path, names, target, [*drop, *([] if id is None else [id])])
+    rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
+    frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
+    taken = _take_all(frame, target, id, drop, layout, labels)
+    columns = [Column(target, "label", "")]
+    columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
+    called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
+    called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
+    if layout is not None:
+        notes.append(_written(layout))
+    x, groups = _features(taken, features, watch, notes)
+    if not x.shape[1]:
+        reasons = "; ".join(f"{one.name}: {one.taken}, {one.why}" for one in columns[1:])
+        raise ValueError(f"{path} cannot be learnt from: no column is left to learn from ({reasons})")
+    return UserData(
+        kind="table",
+        path=path,
+        labels=labels,
+        classes=classes,
+        ids=_text(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows],
+        features=x,
+        groups=groups,
+        rows=rows,
+        columns=columns,
+        skipped=left,
+        notes=[*notes, *_telling_alone(taken, labels, x, groups)],
+        layout=_layout(layout, target, called),
+        shown=_shown(frame, taken, called),
+    )
+
+
+def _check_named(path: Path, names: list[str], target: str, given: list[str]) -> None:
+    for name in given:
         if name not in names:
             raise ValueError(f"{path} has no column called {name!r}; it has {', '.join(names)}")
         if name == target:
             raise ValueError(
                 f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
             )
+
+
+def _labelled(
+    path: Path, frame: Any, target: str, lines: Sequence[int], bad: dict[int, str], strict: bool
+) -> tuple[np.ndarray, np.ndarray, list[str], list[tuple[str, str]], list[str]]:
+    """Rows that can be judged, their labels, the classes, what is left out and why, and notes."""
     given = _given(frame[target])
     skipped = dict(bad)
     skipped |= {int(row): "it has no label" for row in np.flatnonzero(given == "") if int(row) not in skipped}
     if strict and skipped:
         row = min(skipped)
-        raise ValueError(
-            f"{path} has {len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}"
-        )
+        words = f"{len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}"
+        raise ValueError(f"{path} has {words}")
     rows = np.setdiff1d(np.arange(len(frame)), np.fromiter(skipped, np.int64, len(skipped)))
     _refuse_label(path, target, given[rows])
     labels, classes, large, notes = number_classes(given[rows].tolist(), str(path))
-    small = {int(row): "its class has fewer than 5 rows" for row in rows[~large]}
-    rows, labels = rows[large], labels[large]
-    whole = len(rows) == len(frame)
-    frame = frame if whole else frame.iloc[rows].reset_index(drop=True)
-    taken = _take_all(frame, target, id, drop, layout, labels)
-    called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
-    called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
-    ids = _text(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows]
-    columns = [Column(target, "label", "")]
-    columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
-    x, groups = _features(taken, features, watch, notes)
-    if not x.shape[1]:
-        raise ValueError(
-            f"{path} cannot be learnt from: no column is left to learn from\n" + "\n".join(map(str, columns))
-        )
-    notes += _telling_alone(taken, labels, x, groups)
-    left = [(f"line {lines[row]}", reason) for row, reason in sorted({**skipped, **small}.items())]
-    if layout is not None:
-        marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
-        mark = marks.get(layout.separator, repr(layout.separator))
-        notes.insert(0, f"read as {layout.encoding}, separated by {mark} (--encoding, --sep)")
+    skipped |= {int(row): "its class has fewer than 5 rows" for row in rows[~large]}
+    left = [(f"line {lines[row]}", reason) for row, reason in sorted(skipped.items())]
+    return rows[large], labels[large], classes, left, notes
+
+
+def _written(layout: Layout) -> str:
+    marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
+    mark = marks.get(layout.separator, repr(layout.separator))
+    return f"read as {layout.encoding}, separated by {mark} (--encoding, --sep)"
+
+
+def _layout(layout: Layout | None, target: str, called: str | None) -> dict[str, str | None]:
     told: dict[str, str | None] = {"label": target, "id": called or None}
     if layout is not None:
         told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
+    return told
+
+
+def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[[int], dict[str, Any]]:
+    held = {name: one.kind for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
 
     def shown(row: int) -> dict[str, Any]:
-        held = {name: one for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
-        texts = [name for name, one in held.items() if one.kind == "text"]
-        values = {name: _text(frame[name].iloc[[row]])[0][:LENGTH] for name in held if name not in texts}
-        text = "\n".join(_text(frame[name].iloc[[row]])[0] for name in texts)
+        cells = {name: _text(frame[name].iloc[[row]])[0] for name in held}
+        values = {name: cells[name][:LENGTH] for name, kind in held.items() if kind != "text"}
+        text = "\n".join(cells[name] for name, kind in held.items() if kind == "text")
         return {"values": values, **({"text": text} if text else {})}
 
-    return UserData(
-        "table", path, labels, classes, ids, x, groups, rows, columns, left, notes,
-        told, shown,
-    )  # fmt: skip
+    return shown
 
 
 def _is_parquet(path: Path) -> bool:

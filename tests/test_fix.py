@@ -64,7 +64,7 @@ def files(draw: st.DrawFn) -> tuple[list[str], dict[int, str | None], str, list[
 def test_only_the_bytes_of_label_cells_change(held: tuple, encoding: str) -> None:
     pieces, new, separator, spots, labels = held
     file = Delimited("".join(pieces).encode(encoding), encoding, separator)
-    assert file.labels("label") == [label.strip() for label in labels]
+    assert list(file.labels("label").values()) == [label.strip() for label in labels]
     expected = list(pieces)
     for row, label in new.items():
         spot = spots[row]
@@ -77,9 +77,9 @@ def test_only_the_bytes_of_label_cells_change(held: tuple, encoding: str) -> Non
         if needs:
             expected[spot - 1] = ""  # a quote opens a cell only at its beginning
     assert file.relabelled("label", new) == "".join(expected).encode(encoding)
-    again = Delimited(file.relabelled("label", new), encoding, separator).labels("label")
+    again = Delimited(file.relabelled("label", new), encoding, separator).labels("label").values()
     left = [new.get(row, label) for row, label in enumerate(labels)]
-    assert again == [label.strip() for label in left if label is not None]
+    assert list(again) == [label.strip() for label in left if label is not None]
 
 
 @settings(max_examples=100, deadline=None)
@@ -116,7 +116,7 @@ def test_labels_that_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="2 columns are called 'label'"):
         Delimited(b"label,label\na,b\n", "utf-8", ",").relabelled("label", {})
     short = Delimited(b"a,label\n1\n2,x\n", "utf-8", ",")
-    assert short.labels("label") == ["", "x"]
+    assert short.labels("label") == {0: "", 1: "x"}
     with pytest.raises(ValueError, match="is too short to have a label"):
         short.relabelled("label", {0: "y"})
     with pytest.raises(ValueError, match="the file holds no header"):
@@ -227,7 +227,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--link is for a folder"):
         fix.write(tmp_path / "fixed.csv", link=True)
     for rows, message in (
-        ([Decision(9, "cat", "drop")], "has 4 rows, and a decision is about row 9"),
+        ([Decision(9, "cat", "drop")], "has no row 9 as a decision says; nothing was written"),
         (
             [Decision(1, "cat", "drop")],
             "row 1 of .* has the label 'dog', and a decision says 'cat'; nothing was written",
@@ -377,6 +377,18 @@ def test_folders_of_train_and_test(tmp_path: Path) -> None:
     assert contents(out) == moved | {name: name for name in ("train/dog/1.png", "test/cat/2.png")}
 
 
+def test_folders_of_texts(tmp_path: Path) -> None:
+    for name in ("good/1.txt", "bad/2.txt", "bad/cover.png"):
+        (tmp_path / "mails" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mails" / name).write_text(name)
+    source = Source(str(tmp_path / "mails"), "text", digest(tmp_path / "mails"))
+    changes = planned(None, Decisions([Decision(0, "bad", "other", "good", "bad/2.txt")]))
+    out, _ = Fix(source, changes).write(tmp_path / "labels.csv")
+    assert out.read_text().splitlines()[1:] == ["bad/2.txt,bad,good", "good/1.txt,good,good"]
+    out, _ = Fix(source, changes).write(tmp_path / "fixed")
+    assert set(contents(out)) == {"good/1.txt", "good/2.txt", "bad/cover.png"}
+
+
 def test_a_list_of_labels(pictures: Source, tmp_path: Path) -> None:
     out, _ = Fix(pictures, planned(None, MOVED)).write(tmp_path / "labels.csv")
     assert out.read_text().splitlines() == [
@@ -434,7 +446,7 @@ def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest
     assert run("fix", folder, "--out", out, "--dry-run") == 0
     said = capsys.readouterr().out
     assert "proposal.json is a proposal: what it is sure of is changed." in said
-    assert "1 rows of" in said
+    assert "pets.csv, rows with another label: 1\n" in said
     assert "cat -> dog" in said
     assert "Nothing was written (--dry-run)." in said
     assert not out.exists()

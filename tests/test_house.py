@@ -187,6 +187,7 @@ def test_the_wheel_holds_the_code_and_imports_from_elsewhere(tmp_path: Path) -> 
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
     assert packed == {str(path.relative_to(ROOT / "src")) for path in FILES}
     shipped = {"torchcurriculum/py.typed", "torchcurriculum/report/style.css", "torchcurriculum/lab/published.csv"}
+    shipped |= {f"torchcurriculum/clean/page.{suffix}" for suffix in ("css", "js")}
     assert shipped <= set(zipfile.ZipFile(wheel).namelist())
 
     clean = tmp_path / "clean"

@@ -243,5 +243,5 @@ def test_a_server_that_is_gone_is_said(browser: Any, tmp_path: Path) -> None:
         thread.join()
     page.keyboard.press("a")
     page.locator("#saved.warn").wait_for()
-    assert "1 decisions are not saved" in page.locator("#saved").inner_text()
+    assert "Not saved yet: 1." in page.locator("#saved").inner_text()
     context.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Delimited"]
@@ -48,7 +48,7 @@ class Delimited:
     Example:
         >>> file = Delimited(b'id;label\r\n1;"a;b"\r\n\r\n2; cat \r\n', "latin-1", ";")
         >>> file.header, file.labels("label")
-        (['id', 'label'], ['a;b', 'cat'])
+        (['id', 'label'], {0: 'a;b', 1: 'cat'})
         >>> file.relabelled("label", {0: "dog", 1: "x;y"})
         b'id;label\r\n1;"dog"\r\n\r\n2;"x;y" \r\n'
         >>> file.relabelled("label", {0: None})
@@ -132,11 +132,14 @@ class Delimited:
             raise ValueError(f"{len(places)} columns are called {name!r}; the header is {self.header}")
         return places[0]
 
-    def labels(self, name: str) -> list[str]:
-        """The texts of a column; empty where a record is too short to have it."""
-        place = self.column(name)
-        cells = (next(itertools.islice(self._cells(record.start), place, None), (0, 0)) for record in self.records())
-        return [self._text(cell) for cell in cells]
+    def labels(self, name: str, rows: Container[int] | None = None) -> dict[int, str]:
+        """The texts of a column by row, of all rows or of some; empty where a record is too short to have it."""
+        place, found = self.column(name), {}
+        for row, record in enumerate(self.records()):
+            if rows is None or row in rows:
+                cell = next(itertools.islice(self._cells(record.start), place, None), (0, 0))
+                found[row] = self._text(cell)
+        return found
 
     def _place(self, record: Record, place: int) -> Span:
         cell = next(itertools.islice(self._cells(record.start), place, None), None)

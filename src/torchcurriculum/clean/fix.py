@@ -141,8 +141,8 @@ class Fix:
         if not self.changes:
             return f"Nothing is changed in {self.path}."
         counts = Counter(change.change for change in self.changes)
-        words = {"relabel": "get another label", "drop": "are left out", "weight": "get a weight below or equal to 1"}
-        lines = [f"{counts[name]:,} rows of {self.path} {words[name]}." for name in words if counts[name]]
+        words = {"relabel": "rows with another label", "drop": "rows left out", "weight": "rows with a weight"}
+        lines = [f"{self.path}, {words[name]}: {counts[name]:,}" for name in words if counts[name]]
         pairs = Counter((change.given, change.label) for change in self.changes if change.change == "relabel")
         lines += [f"{count:>8,}  {given} -> {label}" for (given, label), count in pairs.most_common(10)]
         if len(pairs) > 10:
@@ -224,9 +224,10 @@ class Fix:
         raw = self.path.read_bytes()
         source = self.source
         file = Delimited(raw, source.encoding or "utf-8", source.separator or ",", source.quotes)
-        self._compare(file.labels(source.label or ""))
+        rows = {change.row for change in self.changes}
+        self._compare(file.labels(source.label or "", rows))
         if source.id is not None and source.id in file.header:
-            self._compare(file.labels(source.id), "id")
+            self._compare(file.labels(source.id, rows), "id")
         if self.mode == "weight":
             new = file.weighted(WEIGHT, {change.row: f"{change.weight:g}" for change in self.changes})
         else:
@@ -234,12 +235,12 @@ class Fix:
         with overwrite(out, "wb", durable=True) as target:
             target.write(new)
 
-    def _compare(self, held: Sequence[str], part: str = "given") -> None:
+    def _compare(self, held: Mapping[int, str], part: str = "given") -> None:
         """Whether each row is the one that the proposal means."""
         for change in self.changes:
             expected = getattr(change, part)
-            if change.row >= len(held):
-                raise ValueError(f"{self.path} has {len(held):,} rows, and a decision is about row {change.row:,}")
+            if change.row not in held:
+                raise ValueError(f"{self.path} has no row {change.row:,} as a decision says; nothing was written")
             if expected is not None and held[change.row] != expected.strip():
                 name = {"given": "label", "id": "id"}[part]
                 found = f"row {change.row} of {self.path} has the {name} {held[change.row]!r}"
@@ -261,7 +262,7 @@ class Fix:
         for change in self.changes:
             if change.row < len(held) and change.given.strip() in _spellings(held[change.row]):
                 texts[change.row] = change.given.strip()
-        self._compare(texts)
+        self._compare(dict(enumerate(texts)))
         if self.mode == "weight":
             if WEIGHT in table.column_names:
                 raise ValueError(f"{self.path} already has a column {WEIGHT!r}")

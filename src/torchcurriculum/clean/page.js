@@ -73,7 +73,7 @@ function say() {
   $("count").textContent = `${decided.size.toLocaleString("en")} of ${rows.length.toLocaleString("en")} decided`;
   const lost = data.save ? (waiting.size && !sending) : !store();
   $("saved").textContent = !lost ? (data.save ? "Each decision is saved at once in " + data.save + "." : "Decisions are kept in this browser.")
-    : data.save ? `${waiting.size} decisions are not saved: is \`curriculum review\` still running? Trying again.`
+    : data.save ? `Not saved yet: ${waiting.size}. Is \`curriculum review\` still running? Trying again.`
     : "This browser keeps nothing: download the decisions before you close the page.";
   $("saved").classList.toggle("warn", Boolean(lost));
   $("undo").disabled = !undoable.length;

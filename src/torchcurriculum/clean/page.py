@@ -132,7 +132,7 @@ def _answer(proposal: Proposal) -> str:
     if share.estimate is not None and not proposal.health:
         between = "" if share.low is None or share.high is None else f" (between {share.low:.1%} and {share.high:.1%})"
         said.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
-    if rows:
+    if rows and not proposal.health:
         sure = sum(row.sure for row in rows)
         wrong = sum(1 - row.quality for row in rows)
         words = f"By their probabilities, about {wrong:,.0f} of the {len(rows):,} labels below are wrong"

@@ -28,8 +28,8 @@ def out_of_fold(x: np.ndarray, y: np.ndarray, classes: int, trees: bool = False)
 
     x = StandardScaler().fit_transform(x)
     shares = np.zeros((len(y), classes))
-    for rows, held in KFold(3, shuffle=True, random_state=0).split(x):
-        model = ExtraTreesClassifier(25, random_state=0) if trees else LogisticRegression(max_iter=200)
+    for rows, held in KFold(4, shuffle=True, random_state=0).split(x):
+        model = ExtraTreesClassifier(40, random_state=0) if trees else LogisticRegression(max_iter=200)
         model.fit(x[rows], y[rows])
         shares[np.ix_(held, model.classes_)] = model.predict_proba(x[held])
     return shares

@@ -445,7 +445,7 @@ def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest
     out = folder.parent / "fixed.csv"
     assert run("fix", folder, "--out", out, "--dry-run") == 0
     said = capsys.readouterr().out
-    assert "proposal.json is a proposal: what it is sure of is changed." in said
+    assert "proposal.json is a proposal that nobody decided about." in said
     assert "pets.csv, rows with another label: 1\n" in said
     assert "cat -> dog" in said
     assert "Nothing was written (--dry-run)." in said

@@ -40,7 +40,7 @@ def read_for_fix(
         if proposal_path is not None:
             raise ValueError(f"{path} is a proposal; --proposal is for decisions")
         proposal = Proposal.read(path)
-        return proposal.source, proposal, None, f"{path} is a proposal: what it is sure of is changed."
+        return proposal.source, proposal, None, f"{path} is a proposal that nobody decided about."
     decisions = Decisions.read(path)
     beside = path.with_name(PROPOSAL)
     found = None if proposal_path is None and not beside.is_file() else Proposal.read(proposal_path or beside)

@@ -24,6 +24,7 @@ DEPTH = 0.7  # of the left group's peak: a valley must be as low as this
 SIGMAS = 3.0  # by which it must be below the peak, and 2 of the share's sampling error
 RIGHT_TAIL, WRONG_TAIL = 0.25, 0.45  # of the valley's density
 SPAN = 1.0  # of the valley's density over the range, by which the share may be off beside that
+HELD_OUT = 0.1  # of as many rows, for the sampling error of held-out rows
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,12 @@ def find_groups(margins: np.ndarray, held_out: float = 0.0) -> Groups | None:
     share = against + (WRONG_TAIL - RIGHT_TAIL) * density + learnt / 2
     error = 2 * math.sqrt((share * (1 - share) + 1 / n) / n)
     low = max(0.0, against - RIGHT_TAIL * density - error)
-    high = min(1.0, share + max(learnt / 2, SPAN * density / 2) + error)
-    return Groups(min(share, 1.0), low, high, _quality(margins, smooth, valley, learnt / 2 / max(1 - against, 1e-9)))
+    high = share + max(learnt / 2, SPAN * density / 2) + error
+    if learnt:
+        high = max(high, held_out + 2 * math.sqrt(held_out * (1 - held_out) / (HELD_OUT * n)))
+    return Groups(
+        min(share, 1.0), low, min(high, 1.0), _quality(margins, smooth, valley, learnt / 2 / max(1 - against, 1e-9))
+    )
 
 
 def _quality(margins: np.ndarray, smooth: np.ndarray, valley: float, learnt: float) -> np.ndarray:

@@ -171,8 +171,7 @@ def judge(data: str, method: str, record: Record) -> list[Row]:
     seconds = time.perf_counter() - started
     if found.wrong is None:
         raise RecordError(f"the record of {data}, {method}, does not know which labels are wrong (there is no 'clean')")
-    low, high = found.interval
-    rate = {"rate": found.rate, "low": low, "high": high, "visible": found.visible, "doubted": found.doubted}
+    rate = {"rate": found.share, "low": found.share_low, "high": found.share_high, "visible": not found.health}
     rate["seconds"] = seconds
     head = {"data": data, "method": method, "seed": record.meta.get("seed"), "n": record.n}
     head["truth"] = float(found.wrong.mean())
@@ -202,7 +201,7 @@ def judge_folds(rate: float, seed: int, folds: int) -> list[Row]:
 def _nothing(given: np.ndarray, wrong: np.ndarray) -> Audit:
     """An audit that says nothing of labels, for another ranking to be put in."""
     zero = np.zeros(len(given))
-    return Audit(zero, zero, zero, 0.0, (0.0, 1.0), 0.0, False, zero, given, None, wrong)
+    return Audit(zero, zero, zero, zero, 0.0, 0.0, 1.0, ["nothing"], zero, given, None, wrong=wrong)
 
 
 def rankings(head: Row, found: Audit, record: Record) -> list[Row]:

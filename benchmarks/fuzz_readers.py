@@ -33,7 +33,8 @@ import torch
 
 from torchcurriculum import Record, theory
 from torchcurriculum.audit import audit
-from torchcurriculum.lab.data import cifar_n, load_csv, load_rte, load_tudataset, load_webvision
+from torchcurriculum.clean.tables import read_table
+from torchcurriculum.lab.data import cifar_n, load_rte, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 
@@ -166,7 +167,7 @@ def read_files(packed: bytes) -> None:
     readers: dict[str, Callable[[], object]] = {
         "graphs": lambda: load_tudataset(folder).batch(torch.arange(1)),
         "pairs": lambda: load_rte(folder),
-        "numbers": lambda: load_csv(folder / "x.csv"),
+        "numbers": lambda: read_table(folder / "x.csv"),
         "images": lambda: load_webvision(web, mini=True),
     }
     for name, use in readers.items():
@@ -281,7 +282,7 @@ def with_atheris(target: str, rest: list[str]) -> None:
     import atheris
 
     names = ("record.disk", "audit.ranking", "theory.quantities", "theory.theorems", "data.cifar_n")
-    names += ("data.text_files", "data.tudataset", "data.glue", "data.table", "data.webvision")
+    names += ("data.text_files", "data.tudataset", "data.glue", "data.webvision")
     for name in names:
         module = sys.modules[f"torchcurriculum.{name}"]
         for thing in list(vars(module).values()):

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from torchcurriculum.clean.networks import named
 from torchcurriculum.data import Rows
 from torchcurriculum.lab import runner, trainer
-from torchcurriculum.lab.models.by_name import named
 from torchcurriculum.lab.recipe import Recipe
 from torchcurriculum.lab.recipes import RECIPES
 from torchcurriculum.lab.sources import Problem, load_data

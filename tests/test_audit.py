@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
 
 from torchcurriculum import Record
-from torchcurriculum.audit import Audit, Predictions, audit, export
-from torchcurriculum.audit.ranking import _wrong_by_probabilities
+from torchcurriculum.audit import Audit, Predictions, audit, export, read_csv
+from torchcurriculum.audit.groups import find_groups
 from torchcurriculum.record import RecordError
 
 
@@ -38,7 +40,14 @@ def two_populations(n: int = 1000, wrong: int = 200, epochs: int = 8, seed: int 
     clean = draw.integers(0, 10, n)
     labels = clean.copy()
     labels[:wrong] = (clean[:wrong] + 1) % 10
-    return record_of(rows, labels=labels, clean=clean)
+    shares = _sure_of(clean, draw.beta(12, 2, n))
+    return record_of(rows, labels=labels, clean=clean, mean_probabilities=shares)
+
+
+def _sure_of(classes: np.ndarray, sure: np.ndarray) -> np.ndarray:
+    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
+    shares[np.arange(len(classes)), classes] = sure
+    return shares.astype(np.float32)
 
 
 # ---------------------------------------------------------------------- by hand
@@ -52,14 +61,11 @@ def test_one_population_is_ranked_and_nothing_is_called_wrong() -> None:
     assert found.order.tolist() == [1, 2, 0, 3]
     assert found.score[:3] == pytest.approx([-log(2), log(7), log(3)], abs=1e-6)  # the odds against the label
     assert found.score[3] == -math.inf
-    assert found.quality[:3] == pytest.approx([2 / 3, 1 / 8, 1 / 4], abs=1e-6)
-    assert math.isnan(found.quality[3])
-    assert (found.visible, found.rate, int(found.issue.sum())) == (False, 0.0, 0)
-    assert found.interval == (0.0, 1.0)
-    assert found.doubted == pytest.approx(2 / 3)  # two of three labels have a probability below one half
+    assert np.isnan(found.quality).all()  # nothing is known of so few rows
+    assert (found.share, found.share_low, found.share_high, int(found.issue.sum())) == (0.0, 0.0, 1.0, 0)
     assert found.easy.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert (found.precision(2), found.auroc(), found.average_precision(), found.false_alarms()) == (None,) * 4
-    assert "one population" in found.summary()
+    assert found.summary() == "No label is called wrong. There are too few rows to judge by: 3, and 200 are needed."
 
 
 def test_measures_by_hand() -> None:
@@ -72,7 +78,7 @@ def test_measures_by_hand() -> None:
     assert found.average_precision() == pytest.approx((1 / 1 + 2 / 4) / 2)
     assert found.rows(1)[0] | {"score": 0, "quality": 0} == {
         **{"row": 1, "name": None, "score": 0, "quality": 0, "issue": False, "easy": 0.0},
-        **{"given": 1, "suggested": None, "wrong": True},
+        **{"given": 1, "suggested": None, "suggestion_probability": None, "wrong": True},
     }
 
 
@@ -87,9 +93,9 @@ def test_epochs_are_weighted_by_the_variance_of_probabilities_where_there_is_one
 
 def test_two_populations_are_found_counted_and_called() -> None:
     found = audit(two_populations())
-    assert found.visible
-    assert found.rate == pytest.approx(0.2, abs=0.005)
-    assert found.interval[0] < 0.2 < found.interval[1] < 0.24
+    assert not found.health
+    assert found.share == pytest.approx(0.2, abs=0.005)
+    assert found.share_low < 0.2 < found.share_high < 0.24
     assert found.issue.sum() == 200
     assert found.false_alarms() == 0
     assert found.auroc() == 1.0
@@ -98,8 +104,8 @@ def test_two_populations_are_found_counted_and_called() -> None:
 
 def test_a_single_epoch_of_two_populations_is_not_believed() -> None:
     record = two_populations(epochs=2)
-    assert not audit(record).visible
-    assert not audit(two_populations(n=150, wrong=30)).visible  # and nor are so few rows
+    assert "too short" in audit(record).summary()
+    assert "too few rows" in audit(two_populations(n=150, wrong=30)).summary()  # and nor are so few rows
 
 
 def test_mean_probabilities_are_the_second_opinion() -> None:
@@ -114,75 +120,57 @@ def test_mean_probabilities_are_the_second_opinion() -> None:
     assert found.score[1] == pytest.approx(log(0.59 / 0.41) / 2, abs=1e-3)  # the losses' odds are even
 
 
-def _looked_alike(wrong: int, n: int = 1000) -> Record:
-    """Losses of one population; probabilities that know the class of most rows, whatever their label."""
-    draw = np.random.default_rng(0)
-    clean = draw.integers(0, 10, n)
-    labels = np.where(np.arange(n) < wrong, (clean + 1) % 10, clean)
-    sure = draw.beta(9, 3, n)
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), clean] = sure
-    losses = draw.normal(1.0, 0.2, (4, n)) + 0.2 * (labels != clean)
-    return record_of(list(losses), labels=labels, clean=clean, mean_probabilities=shares.astype(np.float32))
+def test_losses_alone_rank_and_do_not_speak() -> None:
+    record = two_populations()
+    del record.arrays["mean_probabilities"]
+    found = audit(record)
+    assert found.auroc() == 1.0
+    assert not found.issue.any()
+    assert "The record holds losses only" in found.summary()
 
 
-def test_an_estimate_holds_both_opinions() -> None:
-    """Losses find 100 of 1,000 labels wrong, probabilities those and 200 more."""
-    draw, n = np.random.default_rng(0), 1000
-    labels = draw.integers(0, 10, n)
-    likely = np.where(np.arange(n) < 300, (labels + 1) % 10, labels)
-    sure = draw.beta(9, 3, n)
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), likely] = sure
-    losses = np.where(np.arange(n) < 100, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
-    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.rate == pytest.approx(0.2, abs=0.02)
-    assert found.interval[0] < 0.1 < 0.3 < found.interval[1]
-    assert "between" in found.summary()
-
-
-def test_an_opinion_of_one_population_does_not_estimate() -> None:
+def test_hard_rows_are_one_group() -> None:
+    """Margins that thin out evenly from 1 down to -1 are those of clean, hard data."""
     draw, n = np.random.default_rng(0), 2000
-    labels = draw.integers(0, 10, n)
-    losses = np.where(np.arange(n) < 200, 4.0, 0.1) * draw.lognormal(0, 0.2, (4, n))
-    sure = 1 / (1 + np.exp(-draw.normal(1.0, 0.5, n)))
-    shares = np.repeat(((1 - sure) / 9)[:, None], 10, 1)
-    shares[np.arange(n), labels] = sure
-    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares.astype(np.float32)))
-    assert found.rate == pytest.approx(0.1, abs=0.005)
-    assert found.interval[0] < 0.1 < found.interval[1] < 0.13
+    labels, mine = draw.integers(0, 2, n), draw.beta(3, 1, n)
+    shares = np.stack([np.where(labels == 0, mine, 1 - mine), np.where(labels == 1, mine, 1 - mine)], axis=1)
+    losses = draw.normal(0.3, 0.05, (4, n))
+    found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares))
+    assert (shares.argmax(1) != labels).mean() > 0.1
+    assert "The labels show one group" in found.summary()
+    assert (found.share, found.share_low, found.share_high) == (0.0, 0.0, 1.0)
 
 
-def test_probabilities_alone_may_see_what_losses_do_not() -> None:
-    found = audit(_looked_alike(300))
-    assert found.visible
-    assert found.rate == pytest.approx(0.3, abs=0.02)
-    assert found.wrong is not None
-    assert (found.issue == found.wrong).mean() > 0.98
-    assert found.auroc() == pytest.approx(1.0, abs=0.01)
-    clean = audit(_looked_alike(0))
-    assert not clean.visible
-    assert not clean.issue.any()
+def test_groups_by_hand() -> None:
+    """300 of 1,000 margins at -0.75, 600 at 0.75, and 5 in each of 20 bins: that is the valley.
 
-
-def test_the_share_that_probabilities_tell_by_hand() -> None:
-    # Two classes, labels with p = 0.9 and 0.1: rho is where the mean of rho (1-p) / (rho (1-p) + (1-rho) p) is rho.
-    # At rho = 1/2 these are 0.1 and 0.9, whose mean is 1/2: it stays. With three of four at 0.9 it falls to
-    # (0.1 * 3 + 0.9) / 4 = 0.3, and then on to where the mixture of the two likelihoods is largest.
-    record = record_of([[1.0, 1.0]], labels=[0, 1], mean_probabilities=[[0.9, 0.1], [0.9, 0.1]])
-    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.5, abs=1e-6)
-    shares = [[0.9, 0.1]] * 4
-    record = record_of([[1.0] * 4], labels=[0, 0, 0, 1], mean_probabilities=shares)
-    # d/d rho of 3 log(0.9 - 0.8 rho) + log(0.1 + 0.8 rho) = 0: 0.9 - 0.8 rho = 3 (0.1 + 0.8 rho), rho = 0.6 / 3.2.
-    assert _wrong_by_probabilities(record, record.arrays["labels"]) == pytest.approx(0.1875, abs=1e-4)
+    v is 5 * 10 / 1000 = 0.05 over either side; 350 margins are negative; 0.35 + (0.45 - 0.25) * 0.05 = 0.36.
+    """
+    even = np.repeat(np.linspace(-0.95, 0.95, 20), 5)
+    margins = np.concatenate([even, np.full(300, -0.75), np.full(600, 0.75)])
+    groups = find_groups(margins)
+    assert groups is not None
+    assert groups.share == pytest.approx(0.36)
+    error = 2 * math.sqrt((0.36 * 0.64 + 0.001) / 1000)
+    assert groups.low == pytest.approx(0.35 - 0.0125 - error)
+    assert groups.high == pytest.approx(0.36 + 0.025 + error)
+    # At -0.25 all rows are in the valley; of its density, right labels have half of 1 - 0.25.
+    assert groups.quality[35] == pytest.approx(0.375)
+    assert groups.quality[65] == pytest.approx(0.55)  # at 0.35: the wrong ones have 0.45 of it
+    again = find_groups(margins, held_out=0.45)  # a tenth more than of the rows themselves
+    assert again is not None
+    assert again.share == pytest.approx(0.36 + 0.05)
+    assert again.high > 0.45
+    assert again.quality.max() == pytest.approx(groups.quality.max() - 0.05 / 0.65)
 
 
 def test_a_label_called_wrong_is_not_suggested_again() -> None:
     record = two_populations()
     labels = record.arrays["labels"]
-    shares = np.full((1000, 10), 0.02, dtype=np.float16)
-    shares[np.arange(1000), labels] = 0.5
-    shares[np.arange(1000), (labels + 3) % 10] = 0.34
+    shares = record.arrays["mean_probabilities"]
+    shares[:200] = 0.02
+    shares[np.arange(200), labels[:200]] = 0.1
+    shares[np.arange(200), (labels[:200] + 3) % 10] = 0.74
     record.set_array("mean_probabilities", shares)
     record.set_array("predicted", labels)
     found = audit(record)
@@ -292,11 +280,47 @@ def test_tasks_for_label_studio(found: Audit, tmp_path: Path) -> None:
     assert 0.5 < prediction["score"] <= 1
 
 
+def test_only_suspects_become_tasks(found: Audit, tmp_path: Path) -> None:
+    path = export(found, tmp_path / "tasks.json", "label-studio", names=[f"<{number}>" for number in range(10)])
+    assert len(json.loads(path.read_text())) == int(found.issue.sum()) == 200
+    xml = (tmp_path / "tasks.xml").read_text()
+    assert [choice.get("value") for choice in ElementTree.fromstring(xml).iter("Choice")][:2] == ["<0>", "<1>"]
+
+
+def test_cleanlab_trains_with_our_issues(found: Audit, tmp_path: Path) -> None:
+    cleanlab = pytest.importorskip("cleanlab.classification", reason="needs cleanlab (pip install cleanlab)")
+    pandas = pytest.importorskip("pandas")
+    linear = pytest.importorskip("sklearn.linear_model")
+    issues = pandas.read_csv(export(found, tmp_path / "issues.csv", "cleanlab"))
+    assert found.given is not None
+    labels = found.given
+    inputs = np.random.default_rng(0).normal(size=(1000, 3)) + labels[:, None]
+    learner = cleanlab.CleanLearning(linear.LogisticRegression(max_iter=5000), verbose=False)
+    learner.fit(inputs, labels, label_issues=issues)
+    assert learner.get_label_issues()["is_label_issue"].to_numpy().tolist() == found.issue.tolist()
+    assert learner.clf.n_features_in_ == 3
+    with pytest.raises(ValueError, match="cleanlab takes all rows and numbered classes"):
+        export(found, tmp_path / "issues.csv", "cleanlab", top=3)
+
+
+@pytest.mark.parametrize("label", ["-1", "=1+1", "+x", "@y", "-", "'=z", "''-", "'plain", "\tx", "1e5", "-1e5", "−1"])
+def test_labels_come_back_as_they_were_and_are_harmless(found: Audit, tmp_path: Path, label: str) -> None:
+    path = export(found, tmp_path / "a.csv", top=1, names=[label] * 10)
+    assert {row["given_label"] for row in read_csv(path)} == {label}
+    with open(path, encoding="utf-8", newline="") as file:
+        cell = next(csv.DictReader(file))["given_label"]
+    assert cell == label or cell == f"'{label}"
+    with contextlib.suppress(ValueError):
+        assert float(cell) == float(label)  # a number stays a number for others
+        return
+    assert cell[:1] not in tuple("=+-@\t\r")
+
+
 def test_exports_are_safe_and_named(found: Audit, tmp_path: Path) -> None:
     names = ["=HYPERLINK(1)"] * 10
     text = export(found, tmp_path / "a.csv", top=1, names=names).read_text()
     assert ",'=HYPERLINK(1)," in text
-    with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, label-studio"):
+    with pytest.raises(ValueError, match="no export called 'xml'; known: csv, json, cleanlab, label-studio"):
         export(found, tmp_path / "a.xml", "xml")
 
 
@@ -311,7 +335,7 @@ def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
         "=1+1",
     ]
     assert "\n0,'=1+1," in export(found, tmp_path / "a.csv").read_text(encoding="utf-8")
-    tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio").read_text())
+    tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio", top=2).read_text())
     assert [task["data"]["text"] for task in tasks] == ["ü" * 250, "=1+1"]
     with pytest.raises(RecordError, match="'names' must hold one plain value for each of 2 samples"):
         record.name_samples(["a"])
@@ -324,4 +348,5 @@ def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
 def test_rows_that_nobody_knows_about_are_exported_without_a_number(tmp_path: Path) -> None:
     found = audit(record_of([[1.0, math.inf]]))
     rows = json.loads(export(found, tmp_path / "a.json", "json").read_text())
-    assert [row["label_quality"] for row in rows] == [pytest.approx(math.exp(-1), abs=1e-6), None]
+    assert [row["label_quality"] for row in rows] == [None, None]
+    assert [row["score"] for row in rows] == [pytest.approx(math.log(math.e - 1), abs=1e-6), None]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,13 +74,25 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
     rows = list(csv.DictReader(files["csv"].read_text(encoding="utf-8").splitlines()))
     assert len(rows) == Record.load(run).n == len(json.loads(files["json"].read_text()))
     assert [float(row["score"]) for row in rows] == sorted((float(row["score"]) for row in rows), reverse=True)
-    assert len(json.loads(files["label-studio"].read_text())) == len(rows)
+    called = [row for row in rows if row["is_label_issue"] == "True"]
+    assert len(json.loads(files["label-studio"].read_text())) == len(called)
+    assert (tmp_path / "tasks.xml").read_text().count("<Choice ") == 11
     assert main(["report", str(demo), "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").stat().st_size > 10_000
     capsys.readouterr()
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for name in (*methods.names(), *RECIPES, "separable"))
+
+
+def test_an_export_is_written_whoever_stops_reading(demo: Path, tmp_path: Path) -> None:
+    run, out = demo / "vanilla" / "seed-0", tmp_path / "f.csv"
+    command = [sys.executable, "-m", "torchcurriculum.cli", "audit", str(run), "--export", "csv", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # as `| head -0` does
+        process.wait()
+    assert len(out.read_text(encoding="utf-8").splitlines()) == Record.load(run).n + 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +105,10 @@ def test_compare_audit_report_and_list(demo: Path, tmp_path: Path, capsys: pytes
         (["compare", "nowhere"], "there is no record in nowhere"),
         (["audit", "nowhere"], "nowhere holds no record"),
         (["audit", "nowhere", "--top", "0"], "--top must be at least 1, got 0"),
-        (["audit", "nowhere", "--out", "a.csv"], "--out a.csv needs --export, one of csv, json, label-studio"),
+        (
+            ["audit", "nowhere", "--out", "a.csv"],
+            "--out a.csv needs --export, one of csv, json, cleanlab, label-studio",
+        ),
     ],
 )
 def test_mistakes_get_one_sentence(

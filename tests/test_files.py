@@ -234,7 +234,7 @@ def writers(record: Record) -> dict[str, object]:
         "report": lambda path: write_report({"vanilla": [record]}, path, title="One"),
         "csv": lambda path: export(found, path, "csv"),
         "json": lambda path: export(found, path, "json"),
-        "label-studio": lambda path: export(found, path, "label-studio"),
+        "label-studio": lambda path: export(found, path, "label-studio", top=5),
         "sink": lambda path: CSV(path).write(record.epochs[0]),
     }
 

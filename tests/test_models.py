@@ -12,8 +12,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from torchcurriculum.clean.networks import Resized
 from torchcurriculum.lab.models import load_weights, named, resnet18, text_classifier, text_tokenizer
-from torchcurriculum.lab.models.by_name import Resized
 from torchcurriculum.lab.models.text import TOGETHER, TextClassifier
 
 pytestmark = [

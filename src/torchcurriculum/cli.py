@@ -1,4 +1,4 @@
-"""The command line: ``curriculum run | compare | audit | report | list``."""
+"""The command line: ``curriculum clean | review | fix | run | compare | audit | report | list``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import io
 import os
 import shlex
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
+from .clean.command import clean
+from .clean.exchange import FORMS, read_answers, write_for
+from .clean.fix import MODES, Fix, planned
+from .clean.inputs import read_for_fix, read_for_review
+from .clean.progress import Progress
+from .clean.serve import Review
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
@@ -70,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(do=do)
         return sub
 
+    _clean_arguments(command("clean", _clean, "find wrong labels in your own data and propose other ones"))
     one = command("run", _run, "run a recipe")
     one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
     one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
@@ -95,13 +103,64 @@ def _parser() -> argparse.ArgumentParser:
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
-    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking of all rows to a file of this form")
+    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking to a file of this form")
     three.add_argument("--out", type=Path, metavar="FILE", help="the file (default: audit.csv or audit.json)")
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
     four.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="(default: report.html)")
+    five = command("review", _review, "decide about the labels of a proposal, on a local page")
+    five.add_argument("proposal", type=Path, metavar="DIR|PROPOSAL", help="what `curriculum clean` wrote")
+    five.add_argument("--no-browser", action="store_true", help="only print the address of the page")
+    words = "instead of a page, write the suspects for another tool to the folder --out"
+    five.add_argument("--export", choices=list(FORMS), help=words)
+    five.add_argument("--out", type=Path, metavar="DIR", help="the folder for --export")
+    words = "instead of a page, take the answers that people gave in Label Studio or Argilla as decisions"
+    five.add_argument("--import", type=Path, dest="answers", metavar="FILE", help=words)
+    six = command("fix", _fix, "write the corrected data")
+    six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
+    six.add_argument("--out", type=Path, metavar="FIXED", help="the corrected file; for folders also a .csv of labels")
+    words = "write other labels, leave the rows out, or add a column of weights (default: relabel)"
+    six.add_argument("--mode", choices=MODES, default="relabel", help=words)
+    six.add_argument("--dry-run", action="store_true", help="print what would change and write nothing")
+    six.add_argument("--in-place", action="store_true", help="replace the user's own file (tables only)")
+    words = "of a proposal, change what is suggested with at least this probability (default: what it is sure of)"
+    six.add_argument("--min-probability", type=float, metavar="P", help=words)
+    words = "the proposal that decisions are about (default: proposal.json beside them)"
+    six.add_argument("--proposal", type=Path, metavar="FILE", help=words)
+    six.add_argument("--data", type=Path, metavar="PATH", help="where the data lies now, if it was moved")
+    words = "train before and after on the same split, and print both accuracies"
+    six.add_argument("--check", action="store_true", help=words)
+    six.add_argument("--link", action="store_true", help="a folder of links instead of copies")
     command("list", _list, "list the recipes and the methods")
     return parser
+
+
+def _clean_arguments(zero: argparse.ArgumentParser) -> None:
+    words = "a CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class"
+    zero.add_argument("data", type=Path, metavar="DATA", help=words)
+    zero.add_argument(
+        "--label", metavar="COLUMN", help="the column with the classes (default: label, target, ... or last)"
+    )
+    words = "write corrected data there, changing only what is sure; for pictures and texts a .csv or a folder"
+    zero.add_argument("--out", type=Path, metavar="FIXED", help=words)
+    words = "the folder for the proposal and the review page (default: DATA-review)"
+    zero.add_argument("--review", type=Path, metavar="DIR", help=words)
+    zero.add_argument("--id", metavar="COLUMN", help="the column that names the rows")
+    zero.add_argument("--drop", action="append", metavar="COLUMN", help="leave this column out (may be repeated)")
+    zero.add_argument("--sep", metavar="LETTER", help="what separates the cells (default: found out)")
+    zero.add_argument("--encoding", metavar="NAME", help="of the file (default: found out)")
+    words = "for pictures a file of pretrained weights, a network's name, or 'none'; for text 'minilm' or 'tfidf'"
+    zero.add_argument("--features", metavar="FILE|NAME", help=words)
+    zero.add_argument("--strict", action="store_true", help="stop at a row or file that cannot be read")
+    zero.add_argument("--folds", type=int, default=5, metavar="K", help="parts of the cross-validation (default: 5)")
+    zero.add_argument("--epochs", type=int, metavar="N", help="epochs of each network")
+    zero.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="everything drawn is a function of it (default: 0)"
+    )
+
+
+def _clean(options: argparse.Namespace) -> None:
+    clean(**{name: value for name, value in vars(options).items() if name != "do"}, echo=_say)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -208,8 +267,12 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"{reason}; {words}")
     record = Record.load(options.folder)
     found = audit(record)
-    _say(found.summary() + "\n")
     names, previews = class_names(record), _previews(options.folder)
+    written = None
+    if options.export:  # before anything is printed: who reads it may stop after the first line
+        out = options.out or Path(f"audit.{'csv' if options.export in ('csv', 'cleanlab') else 'json'}")
+        written = export(found, out, options.export, names=None if options.export == "cleanlab" else names)
+    _say(found.summary() + "\n")
     shown = found.rows(options.top)
     _say(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
     for rank, row in enumerate(shown, 1):
@@ -220,9 +283,8 @@ def _audit(options: argparse.Namespace) -> None:
         known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"
         _say(f"\nprecision of these {len(shown)}: {found.precision(len(shown)):.1%}; {known}; ", end="")
         _say(f"right labels called wrong: {found.false_alarms()}")
-    if options.export:
-        out = options.out or Path(f"audit.{'csv' if options.export == 'csv' else 'json'}")
-        _say(f"\nwrote {export(found, out, options.export, names=names)}")
+    if written is not None:
+        _say(f"\nwrote {written}")
 
 
 def _previews(folder: Path) -> Previews | None:
@@ -248,6 +310,53 @@ def _report(options: argparse.Namespace) -> None:
     large = [f"{reason}, so its samples are not shown" for reason in reasons if reason is not None]
     for sentence in [f"{problem}; shown is what could be read" for problem in problems] + large:
         _say(f"curriculum: {sentence}", file=sys.stderr)
+
+
+def _review(options: argparse.Namespace) -> None:
+    proposal, path = read_for_review(options.proposal)
+    if not proposal.rows:
+        raise ValueError(f"{options.proposal} proposes nothing, so there is nothing to review")
+    if (options.out is None) != (options.export is None) or (options.export and options.answers):
+        raise ValueError("--export FORM and --out DIR go together, and not with --import")
+    if options.export:
+        for written in write_for(options.export, proposal, options.out):
+            _say(f"wrote {written}")
+        return
+    if options.answers:
+        with Review(proposal, path) as review:
+            answered = read_answers(proposal, options.answers).rows
+            review.decide({one.row: one for one in answered})
+        _say(f"{len(answered):,} answers are now decisions, in {path}")
+        return
+    with Review(proposal, path) as review, contextlib.suppress(KeyboardInterrupt):
+        print(f"review at {review.address}", flush=True)
+        _say(f"each decision is saved at once in {path}; control-C ends this")
+        if not options.no_browser:
+            webbrowser.open(review.address)
+        review.run()
+    done = len(review.decisions().rows)
+    _say(f"\n{done:,} of {len(proposal.rows):,} labels decided, in {path}")
+    if done:
+        _say(f"to apply them: curriculum fix {shlex.quote(str(path))} --out FIXED")
+
+
+def _fix(options: argparse.Namespace) -> None:
+    source, proposal, decisions, words = read_for_fix(options.chosen, options.proposal)
+    _say(words)
+    fix = Fix(source, planned(proposal, decisions, options.mode, options.min_probability), options.mode, options.data)
+    _say(fix.summary())
+    if not options.dry_run:
+        fix.target(options.out, options.in_place, options.link)  # refuses before anything is trained
+    if options.check:
+        with Progress(_say) as progress:
+            checked = fix.checked(progress)
+        _say(checked.summary())
+    if options.dry_run:
+        fix.check()
+        _say("Nothing was written (--dry-run).")
+        return
+    for path in fix.write(options.out, in_place=options.in_place, link=options.link):
+        _say(f"wrote {path}")
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -1,10 +1,10 @@
-"""Which training labels are wrong: a ranking, a suggestion, an estimate of their share, from the record of one run."""
+"""Which training labels are wrong: a ranking, a suggestion, an estimate of their share, from a run or from outside."""
 
-from .exports import EXPORTS, export
+from .exports import EXPORTS, export, read_csv
 from .predictions import Predictions
 from .ranking import audit
-from .result import Audit
-from .samples import class_names, label_name, one_line, printable, telling_rows
+from .result import Audit, class_names
+from .samples import label_name, one_line, printable, telling_rows
 from .scores import difficulty, prune
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "one_line",
     "printable",
     "prune",
+    "read_csv",
     "telling_rows",
 ]

@@ -1,19 +1,23 @@
-"""An audit as files that other tools take on: CSV, JSON in cleanlab's words, and tasks for Label Studio."""
+"""An audit as files for other tools: CSV, JSON in cleanlab's words, cleanlab's own table, tasks for Label Studio."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from ..record.files import overwrite
+from .label_studio import interface, task
 from .result import Audit
 
-__all__ = ["EXPORTS", "export"]
+__all__ = ["EXPORTS", "export", "read_csv", "spreadsheet_safe", "spreadsheet_text"]
 
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 Row = dict[str, Any]
 
 
@@ -32,11 +36,13 @@ def export(
         path: The file; an existing one is overwritten.
         form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
             ``label_quality``, ``given_label``, ``predicted_label``), ``row``, and ``name`` where the run named its
-            samples; ``"label-studio"``: tasks to import, each with the suggested label as a prediction and the given
-            one in its data. They fit a labelling interface with ``<Text name="sample" value="$text"/>`` and
-            ``<Choices name="label" toName="sample">``.
-        top: Only so many rows; by default all.
-        names: Names of the classes, to write in the place of their numbers.
+            samples. In a CSV, texts that a spreadsheet would run stand behind an apostrophe (``read_csv`` removes it).
+            ``"cleanlab"``: the table that ``CleanLearning.fit(label_issues=pandas.read_csv(path))`` takes, with all
+            rows in the order of the data and classes as numbers. ``"label-studio"``: tasks to import, only of labels
+            called wrong, with the suggested label as a prediction; the labelling interface that fits them is written
+            beside it, with the suffix ``.xml``.
+        top: Only so many rows; by default all (for Label Studio: all that are called wrong).
+        names: Names of the classes, to write in the place of their numbers; by default the audit's.
         texts: The samples' texts, for the tasks of Label Studio; by default their names.
 
     Returns:
@@ -55,7 +61,14 @@ def export(
     """
     if form not in EXPORTS:
         raise ValueError(f"there is no export called {form!r}; known: {', '.join(EXPORTS)}")
+    if form == "cleanlab" and (top is not None or names is not None or found.given is None):
+        raise ValueError("cleanlab takes all rows and numbered classes: leave out top and names, and audit with labels")
     rows = found.rows(len(found.score) if top is None else top)
+    if form == "cleanlab":
+        rows.sort(key=lambda row: int(row["row"]))
+    elif form == "label-studio" and top is None:
+        rows = [row for row in rows if row["issue"]]
+    names = found.classes if names is None and form != "cleanlab" else names
     for row in rows:
         row["given"], row["suggested"] = (_name(row[key], names) for key in ("given", "suggested"))
         row["text"] = row["name"] if texts is None else _unicode(str(texts[row["row"]]))
@@ -63,7 +76,23 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     with overwrite(path, newline="") as file:
         EXPORTS[form](rows, file)
+    if form == "label-studio":
+        with overwrite(path.with_suffix(".xml")) as file:
+            file.write(interface(_class_names(found, names), "text") + "\n")
     return path
+
+
+def read_csv(path: str | Path) -> list[dict[str, str]]:
+    """The rows of a CSV export, with every text as it was."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return [{name: spreadsheet_text(text or "") for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _class_names(found: Audit, names: Sequence[str] | None) -> list[str]:
+    if names is not None:
+        return [_unicode(name) for name in names]
+    known = [values.tolist() for values in (found.given, found.suggested) if values is not None]
+    return [str(label) for label in sorted({label for values in known for label in values})]
 
 
 def _name(label: Any, names: Sequence[str] | None) -> Any:
@@ -97,27 +126,40 @@ def _issue(row: Row) -> Row:
 
 
 def _task(row: Row) -> Row:
-    """A task of Label Studio: a classification with the choices named ``label`` of the object ``sample``."""
     shown = f"row {row['row']}" if row["text"] is None else row["text"]
-    data = {"text": shown, "row": row["row"], "given_label": str(row["given"]), "is_label_issue": row["issue"]}
-    task: Row = {"data": data}
-    if row["suggested"] is not None:
-        value = {"choices": [str(row["suggested"])]}
-        choice: Row = {"from_name": "label", "to_name": "sample", "type": "choices", "value": value}
-        wrong = None if _number(row["quality"]) is None else 1 - row["quality"]
-        task["predictions"] = [{"model_version": "torchcurriculum", "score": wrong, "result": [choice]}]
-    return task
+    wrong = None if _number(row["quality"]) is None else 1 - row["quality"]
+    data = {"text": shown, "row": row["row"], "is_label_issue": row["issue"]}
+    return task(data, str(row["given"]), None if row["suggested"] is None else str(row["suggested"]), wrong)
+
+
+def _write_cleanlab(rows: Sequence[Row], file: IO[str]) -> None:
+    names = ("is_label_issue", "label_quality", "given_label", "predicted_label")
+    writer = csv.DictWriter(file, names, extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(_issue(row) for row in rows)
 
 
 def _write_csv(rows: Sequence[Row], file: IO[str]) -> None:
     writer = csv.DictWriter(file, list(_issue(rows[0])) if rows else ["row"])
     writer.writeheader()
-    writer.writerows({name: _safe(value) for name, value in _issue(row).items()} for row in rows)
+    writer.writerows({name: spreadsheet_safe(value) for name, value in _issue(row).items()} for row in rows)
 
 
-def _safe(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+def spreadsheet_safe(value: Any) -> Any:
+    """A text that a spreadsheet would run as a formula gets an apostrophe before it; a number does not.
+
+    Example:
+        >>> [spreadsheet_safe(text) for text in ("=1+1", "-1", "-x", "cat", "'=1+1")]
+        ["'=1+1", '-1', "'-x", 'cat', "''=1+1"]
+        >>> [spreadsheet_text(spreadsheet_safe(text)) for text in ("=1+1", "-1", "'=1+1", "'cat")]
+        ['=1+1', '-1', "'=1+1", "'cat"]
+    """
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+
+
+def spreadsheet_text(value: str) -> str:
+    """A text as it was before ``spreadsheet_safe``."""
+    return value[1:] if value.startswith("'") and FORMULA.match(value) else value
 
 
 def _writer(shape: Callable[[Row], Row]) -> Callable[[Sequence[Row], IO[str]], None]:
@@ -130,5 +172,6 @@ def _writer(shape: Callable[[Row], Row]) -> Callable[[Sequence[Row], IO[str]], N
 EXPORTS: dict[str, Callable[[Sequence[Row], IO[str]], None]] = {
     "csv": _write_csv,
     "json": _writer(_issue),
+    "cleanlab": _write_cleanlab,
     "label-studio": _writer(_task),
 }

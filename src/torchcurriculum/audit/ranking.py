@@ -8,17 +8,12 @@ by the square of the variance of the labels' probability over the samples: that 
 anything, and again when it has learnt everything by heart.
 
 **Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean
-probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds.
-Where there are two populations, each becomes the log-odds of belonging to the lower one, and the score is their mean: a
-logarithmic pool, because the two are no independent witnesses. The share of wrong labels is the mean of the two shares
-of the lower population, and its interval holds both with their sampling errors. An opinion that is one population has
-no part in this.
+probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds,
+and the score is their mean: a logarithmic pool, because the two are no independent witnesses.
 
-**When no epoch shows it.** Mistakes that people make are between classes that look alike, and their losses in an epoch
-form no population of their own. Then the mean probabilities p of the labels are asked: if a share rho of labels were
-drawn from other classes, a label would be wrong with odds rho (1 - p) / ((1 - rho) (C - 1) p), and rho is their fixed
-point (expectation-maximisation). It is 0 on clean data. From 5 % on, and if the margins form two populations, there are
-two.
+**When it speaks.** Labels are called wrong, and their share is estimated, where the margins of the mean probabilities
+form two groups (``groups``) and the run is a healthy one (``health``). Losses alone rank; they do not tell labels that
+are wrong from labels that are hard.
 
 **Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
 changes its sign with the phase, and a flag knows less than a loss (docs/results/audit.md). The accumulated easiness is
@@ -28,80 +23,144 @@ shown beside the score.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..functional.apw import RHO_CLIP
-from ..functional.noise import LOSS_RANGE, ROWS, STEPS, Populations, fit_populations, label_log_odds
-from ..functional.rapw import right_odds
+from ..functional.noise import LOSS_RANGE, ROWS, Populations, fit_populations, label_log_odds
 from ..record import Record, RecordError
-from .result import Audit
+from .groups import find_groups
+from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities
+from .outside import judge_outside
+from .result import Audit, class_names
 from .scores import ranked_by
 
 __all__ = ["audit"]
 
 BINS = 1024  # of log-odds; a fit to them costs the same for a thousand rows and for a million
-DRAWS = 200  # of the bootstrap
 BLOCK = 2**14  # rows at a time where there are C numbers for each
-DOUBTED = 0.05  # of the labels, from which on probabilities say that some are wrong; chosen on digits and CIFAR-10N
 FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
 
 
-def audit(record: Record, score: str | None = None) -> Audit:
-    """The rows of a record by how likely their label is wrong.
+def audit(
+    run: Record | Any,
+    pred_probs: Any = None,
+    *,
+    features: Any = None,
+    classes: Sequence[object] | None = None,
+    names: Sequence[object] | None = None,
+    score: str | None = None,
+) -> Audit:
+    """The rows by how likely their label is wrong, from the record of a run, or from labels and probabilities.
 
     Args:
-        record: Of a run with ``samples=True``. Arrays ``labels``, ``predicted``, ``mean_probabilities`` and ``clean``
-            are used where present.
-        score: Ranks by ``"aum"``, ``"el2n"``, ``"forgetting"``, ``"grand"`` or ``"vog"`` of the record instead (see
+        run: The record of a run with ``samples=True``, whose arrays ``labels``, ``predicted``, ``mean_probabilities``
+            and ``clean`` are used where present; or the labels, (N,).
+        pred_probs: With labels, (N, C) out-of-sample probabilities: of any model that did not see the row, such as
+            those of cross-validation.
+        features: With labels, (N, ...) numbers that the rows were predicted from, or an embedding. With them the audit
+            notices a network that missed a region, where rows that look wrong lie among rows of the same label.
+        classes: With labels, the names of the columns of ``pred_probs``; needed where labels are not numbers.
+        names: With labels, what people call the samples.
+        score: With a record, ranks by its ``"aum"``, ``"el2n"``, ``"forgetting"``, ``"grand"`` or ``"vog"`` (see
             ``scores.difficulty``); the labels called wrong stay the same.
 
     Returns:
-        The ranking, the labels called wrong and the estimate of their share.
+        The ranking, the labels called wrong and the estimate of their share; ``health`` says why it calls none.
 
     Example:
         >>> record = Record(3)
         >>> for losses in ([1.1, 1.1, 1.1], [0.1, 3.0, 0.2], [0.1, 0.2, 0.3]):
         ...     record.append({}, losses=np.array(losses))
         >>> found = audit(record)
-        >>> found.order.tolist(), found.visible
-        ([1, 2, 0], False)
+        >>> found.order.tolist(), found.health
+        ([1, 2, 0], ['There are too few rows to judge by: 3, and 200 are needed.'])
+        >>> audit(["a", "b", "b"], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], classes=["a", "b"]).order.tolist()
+        [1, 2, 0]
     """
-    found = _judge_record(record)
-    return found if score is None else ranked_by(found, record, score)
+    if not isinstance(run, Record):
+        if pred_probs is None:
+            raise ValueError("audit needs a Record, or labels and pred_probs; there are no pred_probs")
+        if score is not None:
+            raise ValueError(f"score={score!r} goes with a Record; labels and pred_probs have no scores of a run")
+        return judge_outside(run, pred_probs, features, classes, names)
+    for name, value in {
+        "pred_probs": pred_probs,
+        "features": features,
+        "classes": classes,
+        "names": names,
+    }.items():
+        if value is not None:
+            raise ValueError(f"{name} goes with labels; a Record has its own")
+    found = _judge_record(run)
+    return found if score is None else ranked_by(found, run, score)
 
 
 def _judge_record(record: Record) -> Audit:
-    weights, visible = _epoch_weights(record)
-    loss, easy = _over_epochs(record, weights)
+    loss, easy = _over_epochs(record, _epoch_weights(record))
     seen = np.isfinite(loss)
     labels, clean = record.labels("labels"), record.labels("clean")
-    opinions = [_log_odds(np.where(seen, loss, 0.0))]
-    if (second := _margins(record, labels)) is not None:
-        opinions.append(second)
-    fits = [_fit(values[seen]) for values in opinions]
-    visible = visible and bool(fits[0].real)
-    if not visible and second is not None and fits[1].real:
-        visible = _wrong_by_probabilities(record, labels) >= DOUBTED
-    see_two = [(fit, values) for fit, values in zip(fits, opinions, strict=True) if visible and fit.real]
-    scores = [fit.log_odds(torch.from_numpy(values)).numpy() for fit, values in see_two]
-    score = np.where(seen, np.mean(scores or [-values for values in opinions], axis=0), -np.inf)
-    issue = seen & (score > 0) & visible
+    opinions, margins = [_log_odds(np.where(seen, loss, 0.0))], None
+    if (both := _margins(record, labels)) is not None:
+        margins, ratios = both
+        opinions.append(ratios)
+    score = np.where(seen, -np.mean(opinions, axis=0), -np.inf)
+    health, groups = _doubts(record, labels, seen), None
+    if not health and margins is not None and labels is not None:
+        held_out = _held_out(record)
+        groups = find_groups(margins[seen], 0.0 if held_out is None else 1 - held_out)
+        health = [ONE_GROUP]
+        if groups is not None:
+            count, against = record.arrays["mean_probabilities"].shape[1], float((margins[seen] < 0).mean())
+            suspects, names = groups.quality < 0.5, class_names(record)
+            health = doubts_of_findings(suspects, labels[seen], groups.share, against, count, names)
+    quality = np.full(record.n, np.nan)
+    if groups is None or health:
+        share, low, high = 0.0, 0.0, 1.0
+    else:
+        quality[seen], share, low, high = groups.quality, groups.share, groups.low, groups.high
+    issue = (quality < 0.5) & (low > 0)
+    suggested, likely = _suggest(record, labels, issue, quality)
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,
+        quality=quality,
         issue=issue,
-        rate=float(np.mean([float(fit.share) for fit, _ in see_two])) if visible else 0.0,
-        interval=_interval([values[seen] for _, values in see_two]) if visible else (0.0, 1.0),
-        doubted=float((loss[seen] > math.log(2)).mean()),
-        visible=visible,
+        share=share,
+        share_low=low,
+        share_high=high,
+        health=health,
         easy=easy,
         given=labels,
-        suggested=_suggest(record, labels, issue),
+        suggested=suggested,
+        suggestion_probability=likely,
         wrong=None if labels is None or clean is None else labels != clean,
         names=_names(record),
+        classes=class_names(record),
     )
+
+
+def _doubts(record: Record, labels: np.ndarray | None, seen: np.ndarray) -> list[str]:
+    """Why the run cannot be judged by, in sentences."""
+    if (known := int(seen.sum())) < ROWS:
+        return [f"There are too few rows to judge by: {known}, and {ROWS} are needed."]
+    numbered = labels is not None and labels.dtype.kind in "iu"
+    classes = int(labels.max()) + 1 if labels is not None and numbered else 2
+    if doubts := doubts_of_losses(record.rows("losses"), classes):
+        return doubts
+    shares = record.arrays.get("mean_probabilities")
+    if labels is None or shares is None:
+        return ["The record holds losses only: they rank labels, but do not tell wrong ones from hard ones."]
+    return doubts_of_probabilities(shares[seen].argmax(axis=1), labels[seen], shares.shape[1], _held_out(record))
+
+
+def _held_out(record: Record) -> float | None:
+    """The share of held-out rows that the network got right in its best epoch, where the record knows it."""
+    known = np.array([row["valid_acc"] for row in record.epochs if isinstance(row.get("valid_acc"), float)])
+    known = known[(known >= 0) & (known <= 1)]
+    return float(known.max()) if len(known) else None
 
 
 def _names(record: Record) -> np.ndarray | None:
@@ -111,8 +170,8 @@ def _names(record: Record) -> np.ndarray | None:
     return names
 
 
-def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:
-    """(K,) what each epoch counts, and whether two in a row show two populations."""
+def _epoch_weights(record: Record) -> np.ndarray:
+    """(K,) what each epoch counts."""
     contrast, variance = [], []
     for losses in record.rows("losses"):
         finite = losses[np.isfinite(losses)]
@@ -127,9 +186,9 @@ def _epoch_weights(record: Record) -> tuple[np.ndarray, bool]:
     around = np.maximum(np.append(now[1:], 0.0), np.insert(now[:-1], 0, 0.0))
     agreed = np.minimum(now, around)
     if agreed.any():
-        return agreed**2, True
+        return agreed**2
     weights = np.array(variance) ** 2
-    return (weights if weights.any() else np.ones(len(weights))), False
+    return weights if weights.any() else np.ones(len(weights))
 
 
 def _over_epochs(record: Record, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,8 +210,8 @@ def _log_odds(losses: np.ndarray) -> np.ndarray:
     return label_log_odds(torch.from_numpy(np.ascontiguousarray(losses))).numpy()
 
 
-def _margins(record: Record, labels: np.ndarray | None) -> np.ndarray | None:
-    """(N,) log of the given label's mean probability over that of the best other one; None where it is not known."""
+def _margins(record: Record, labels: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """(N,) each: the given label's mean probability less that of the best other one, and the log of their ratio."""
     shares = record.arrays.get("mean_probabilities")
     if shares is None or labels is None:
         return None
@@ -160,56 +219,39 @@ def _margins(record: Record, labels: np.ndarray | None) -> np.ndarray | None:
         raise RecordError(f"'mean_probabilities' must be floats of shape ({record.n}, C), got {shares.shape}")
     if not np.isfinite(shares).all() or labels.min() < 0 or labels.max() >= shares.shape[1]:
         raise RecordError(f"'mean_probabilities' must be finite, with a column for every label; got {shares.shape}")
-    margins = np.empty(record.n)
+    margins, ratios = np.empty(record.n), np.empty(record.n)
     for start in range(0, record.n, BLOCK):
         some, given = shares[start : start + BLOCK].astype(np.float64).clip(0), labels[start : start + BLOCK]
         rows = np.arange(len(some))
         mine = some[rows, given]
         some[rows, given] = -1
-        margins[start : start + BLOCK] = np.log((mine + FLOOR) / (some.max(axis=1) + FLOOR))
-    return margins
+        other = some.max(axis=1)
+        margins[start : start + BLOCK] = (mine - other).clip(-1, 1)
+        ratios[start : start + BLOCK] = np.log((mine + FLOOR) / (other + FLOOR))
+    return margins, ratios
 
 
-def _wrong_by_probabilities(record: Record, labels: np.ndarray | None) -> float:
-    """The share of wrong labels at which the mean probabilities of the given ones agree with it; 0 on clean data."""
-    assert labels is not None
-    shares = record.arrays["mean_probabilities"]
-    p = shares[np.arange(record.n), labels].astype(np.float64).clip(FLOOR**3, 1)
-    losses, rho = -torch.from_numpy(p).log(), 0.5
-    for _ in range(STEPS):  # RAPW does one such step an epoch
-        wrong = torch.sigmoid(-right_odds(losses, rho, shares.shape[1]))
-        rho = float(wrong.mean().clamp(RHO_CLIP, 1 - RHO_CLIP))
-    return rho
-
-
-def _suggest(record: Record, labels: np.ndarray | None, issue: np.ndarray) -> np.ndarray | None:
-    """(N,) what the network says; where that is a label called wrong, its next best."""
+def _suggest(
+    record: Record, labels: np.ndarray | None, issue: np.ndarray, quality: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(N,) each: what the network says, the next best where that is a label called wrong; and how probable that is."""
     predicted, shares = record.labels("predicted"), record.arrays.get("mean_probabilities")
     if predicted is None or labels is None or shares is None:
-        return predicted
-    predicted, again = predicted.copy(), np.flatnonzero(issue & (predicted == labels))
-    others = shares[again].astype(np.float32)
-    others[np.arange(len(again)), labels[again]] = -1
-    predicted[again] = others.argmax(axis=1)
-    return predicted
+        return predicted, None
+    predicted, likely = predicted.copy(), np.empty(record.n)
+    for start in range(0, record.n, BLOCK):
+        part = slice(start, start + BLOCK)
+        others, given = shares[part].astype(np.float64), labels[part]
+        rows = np.arange(len(given))
+        others[rows, given] = 0.0
+        again = issue[part] & (predicted[part] == given)
+        predicted[part] = np.where(again, others.argmax(axis=1), predicted[part])
+        share = others[rows, predicted[part]] / np.maximum(others.sum(axis=1), 1e-9)
+        likely[part] = np.where(predicted[part] == given, quality[part], (1 - quality[part]) * share)
+    return predicted, likely
 
 
 def _fit(values: np.ndarray) -> Populations:
-    return fit_populations(*_counted(values))
-
-
-def _counted(values: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """The middles of equal bins, and how many values lie in each."""
+    """Two populations, fitted to the middles of equal bins and how many values lie in each."""
     counts, edges = np.histogram(values, BINS)
-    return torch.from_numpy((edges[1:] + edges[:-1]) / 2), torch.from_numpy(counts.astype(np.float64))
-
-
-def _interval(opinions: list[np.ndarray]) -> tuple[float, float]:
-    """From the lowest to the highest of 95 % of each opinion's shares in samples drawn anew from the rows."""
-    ends = []
-    for values in opinions:
-        middles, counts = _counted(values)
-        drawn = np.random.default_rng(0).multinomial(len(values), counts.numpy() / len(values), DRAWS)
-        shares = fit_populations(middles, torch.from_numpy(drawn.astype(np.float64))).share.numpy()
-        ends.append(np.quantile(shares, [0.025, 0.975]))
-    return float(np.min(ends)), float(np.max(ends))
+    return fit_populations(torch.from_numpy((edges[1:] + edges[:-1]) / 2), torch.from_numpy(counts.astype(np.float64)))

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Audit"]
+from ..record import Record
+
+__all__ = ["Audit", "class_names"]
+
+
+def class_names(record: Record) -> list[str] | None:
+    """The names of the classes, where the run said them (``meta["classes"]``)."""
+    names = record.meta.get("classes")
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 @dataclass(frozen=True)
@@ -15,43 +23,43 @@ class Audit:
     """Samples by how likely their label is wrong.
 
     Attributes:
-        order: (N,) rows, the most suspicious first; rows whose loss was never measured come last.
-        score: (N,) log-odds that the label is wrong; larger is more suspicious, -inf where nothing is known.
-        issue: (N,) bool, whether the label is called wrong. Only where there are two populations.
-        rate: Estimated share of wrong labels, from losses and mean probabilities; 0 where there is one population.
-        interval: From the lowest to the highest share that they say, with their sampling errors (bootstrap, 95 %). It
-            is too narrow where both mistake hard samples for wrong ones. With one population it is (0, 1).
-        doubted: Share of rows whose label had a probability below one half, by the weighted mean of their losses.
-        visible: Whether losses or mean probabilities formed two populations, so that there is an estimate.
+        order: (N,) rows, the most suspicious first; rows of which nothing is known come last.
+        score: (N,) what they are ordered by; larger is more suspicious, -inf where nothing is known.
+        quality: (N,) in [0, 1], the probability that the label is right; NaN where nothing is known.
+        issue: (N,) bool, whether the label is called wrong: more likely wrong than right, in an audit that speaks and
+            whose interval of the share does not hold 0.
+        share: Estimated share of wrong labels; 0 where the audit does not speak.
+        share_low: Where the share begins at the least, with its sampling error and that of the model (95 %).
+        share_high: Where it ends at the most. The interval is (0, 1) where the audit does not speak.
+        health: Why the audit does not speak, in whole sentences; empty where it does.
         easy: (N,) accumulated easiness: share of the epochs, by what they count, in which the row was easy.
         given: (N,) the labels that were trained on, or None.
-        suggested: (N,) the network's own labels, or None; never the given one where the label is called wrong.
+        suggested: (N,) the most probable true labels, or None; never the given one where the label is called wrong.
+        suggestion_probability: (N,) how probable the suggested label is, or None.
         wrong: (N,) whether the label is really wrong, where that is known, or None.
         names: (N,) what people call the samples, as bytes in UTF-8, or None.
+        classes: What people call the classes, or None.
     """
 
     order: np.ndarray
     score: np.ndarray
+    quality: np.ndarray
     issue: np.ndarray
-    rate: float
-    interval: tuple[float, float]
-    doubted: float
-    visible: bool
+    share: float
+    share_low: float
+    share_high: float
+    health: list[str]
     easy: np.ndarray
     given: np.ndarray | None
     suggested: np.ndarray | None
-    wrong: np.ndarray | None
+    suggestion_probability: np.ndarray | None = None
+    wrong: np.ndarray | None = None
     names: np.ndarray | None = None
+    classes: list[str] | None = None
 
     def name(self, row: int) -> str | None:
         """What people call a sample, where the run said it (``Record.name_samples``)."""
         return None if self.names is None else bytes(self.names[row]).decode("utf-8", "ignore")
-
-    @property
-    def quality(self) -> np.ndarray:
-        """(N,) in [0, 1]: the probability that the label is right; NaN where nothing is known."""
-        with np.errstate(over="ignore"):
-            return np.where(np.isfinite(self.score), 1 / (1 + np.exp(self.score)), np.nan)
 
     def precision(self, top: int) -> float | None:
         """The share of really wrong labels among the ``top`` most suspicious; None where the truth is not known."""
@@ -82,13 +90,13 @@ class Audit:
     def rows(self, top: int) -> list[dict[str, Any]]:
         """The ``top`` most suspicious as plain dicts."""
         columns = {"given": self.given, "suggested": self.suggested, "wrong": self.wrong}
-        quality = self.quality
+        columns["suggestion_probability"] = self.suggestion_probability
         return [
             {
                 "row": int(row),
                 "name": self.name(row),
                 "score": float(self.score[row]),
-                "quality": float(quality[row]),
+                "quality": float(self.quality[row]),
                 "issue": bool(self.issue[row]),
                 "easy": float(self.easy[row]),
                 **{name: None if values is None else values[row].item() for name, values in columns.items()},
@@ -98,13 +106,12 @@ class Audit:
 
     def summary(self) -> str:
         """What was found, in a sentence or two."""
-        low, high = self.interval
-        if not self.visible:
-            return (
-                "The losses form one population: no label is called wrong. Either the labels are clean, or their "
-                f"errors look like the rest (the network doubted {self.doubted:.1%} of the labels). The ranking stands."
-            )
+        if self.health:
+            return f"No label is called wrong. {self.health[0]}"
+        between = f"between {self.share_low:.1%} and {self.share_high:.1%}"
+        if not self.share_low:
+            return f"No label is called wrong: {between} of them are, so all may be right. The ranking stands."
         return (
-            f"About {self.rate:.1%} of the labels are wrong (between {low:.1%} and {high:.1%}); "
+            f"About {self.share:.1%} of the labels are wrong ({between}); "
             f"{int(self.issue.sum()):,} of {len(self.score):,} are called wrong."
         )

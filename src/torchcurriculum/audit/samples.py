@@ -11,7 +11,7 @@ from ..record import Record, RecordError
 from .ranking import audit
 from .result import Audit
 
-__all__ = ["HARDEST", "SUSPICIOUS", "choose", "class_names", "label_name", "one_line", "printable", "telling_rows"]
+__all__ = ["HARDEST", "SUSPICIOUS", "choose", "label_name", "one_line", "printable", "telling_rows"]
 
 SUSPICIOUS, HARDEST = 48, 16
 WIDTH = 80  # letters of what a sample is called, in a terminal
@@ -37,12 +37,6 @@ def choose(found: Audit) -> tuple[np.ndarray, np.ndarray]:
     # By how seldom a row was easy, and of equals the more suspicious first.
     order = np.lexsort((-found.score[rest], found.easy[rest]))
     return suspicious, rest[order[:HARDEST]]
-
-
-def class_names(record: Record) -> list[str] | None:
-    """The names of the classes, where the run said them (``meta["classes"]``)."""
-    names = record.meta.get("classes")
-    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def one_line(row: Mapping[str, Any], classes: list[str] | None, text: str | None = None) -> str:

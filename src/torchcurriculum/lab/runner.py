@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -12,15 +13,14 @@ import numpy as np
 
 from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
-from ..record import Record, Summary
+from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of
-from .data.table import label_column
 from .method_options import needs_vanilla
 from .pool import train_together
 from .progress import Progress
 from .provenance import environment, write_json
 from .recipe import Recipe, settings
-from .sources import digest
+from .sources import digest, own_table
 from .trainer import SAVE_SECONDS, finished, train
 
 __all__ = ["run"]
@@ -85,7 +85,7 @@ def _train_all(
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
     if recipe.data == "csv" and data is not None:
-        echo(f"{data}: the classes are in the column {label_column(data, recipe.label)!r} (--label names another)\n")
+        echo(f"{own_table(recipe, data).message()}\n")
     todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
     todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
     for name, seed in pairs:
@@ -122,7 +122,7 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
 
 def _judged(audits: Sequence[Audit]) -> str:
     """One method's audits over its seeds, in a line."""
-    estimates = ", ".join(f"{one.rate:.1%}" if one.visible else "-" for one in audits)
+    estimates = ", ".join("-" if one.health else f"{one.share:.1%}" for one in audits)
     words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
     aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
     if len(aurocs) < len(audits):  # the true labels are unknown, or all labels are right
@@ -171,13 +171,24 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
     if None not in (told, held.get("digest")) and held["digest"] != told:
-        raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+        if _begun(out):
+            raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
+        for stale in list(out.rglob("record.json")):  # of runs that ended before their first epoch
+            shutil.rmtree(stale.parent)
     held = {"options": {}, **held, **settings(held)}  # of an earlier version
     fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
     return held.get("digest")
+
+
+def _begun(out: Path) -> bool:
+    """Whether any run in a folder has finished an epoch; a record that cannot be read may have."""
+    try:
+        return any(Record.load(path.parent, samples=False).epochs for path in out.rglob("record.json"))
+    except RecordError:
+        return True
 
 
 def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:

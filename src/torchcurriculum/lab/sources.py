@@ -13,13 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..clean.networks import Resized, first_of
+from ..clean.pictures import SUFFIXES
+from ..clean.tables import read_table
+from ..clean.userdata import UserData
 from ..data import Arrays, Rows, flip_labels
 from .data import (
+    ImageFiles,
     Images,
     load_cifar10,
     load_cifar100,
     load_cifar_n,
-    load_csv,
     load_digits,
     load_image_folder,
     load_rte,
@@ -29,7 +33,6 @@ from .data import (
 )
 from .data.cifar import CLASSES, MEAN_100, STD_100
 from .data.glue import LABELS, Tokens
-from .data.images import SUFFIXES, ImageFiles
 from .models import (
     digits_cnn,
     gcn,
@@ -41,10 +44,18 @@ from .models import (
     text_classifier,
     text_tokenizer,
 )
-from .models.by_name import Resized, first_of
 from .recipe import Recipe
 
-__all__ = ["Problem", "digest", "load_data", "make_model", "make_optimizer", "make_schedule", "require_data"]
+__all__ = [
+    "Problem",
+    "digest",
+    "load_data",
+    "make_model",
+    "make_optimizer",
+    "make_schedule",
+    "own_table",
+    "require_data",
+]
 
 Sets = dict[str, Rows]
 OWN = ("csv", "image-folder")  # the user's own data, different for every user
@@ -186,11 +197,25 @@ def _own_images(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
-    parts, classes = load_csv(folder, seed, recipe.label)
-    sets: Sets = {part: Arrays(x, y) for part, (x, y) in parts.items()}
-    rows = split(sum(map(len, sets.values())), seed, 0.1, 0.1)["train"]  # as load_csv does
-    sets["train"].names = [f"{folder.name}, row {row + 1}" for row in rows.tolist()]
-    return Problem(sets, None, len(classes), classes)
+    source = own_table(recipe, folder)
+    x, y = torch.from_numpy(source.features), torch.from_numpy(source.labels)
+    sets: Sets = {}
+    for part, rows in split(len(y), seed, 0.1, 0.1).items():
+        held = Arrays(x[rows], y[rows])
+        held.names = [source.ids[row] for row in rows.tolist()]
+        sets[part] = held
+    return Problem(sets, None, len(source.classes), source.classes)
+
+
+def own_table(recipe: Recipe, path: Path) -> UserData:
+    """The user's table, read once for all runs."""
+    stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)
+    return _table(path, recipe.label, stamp)
+
+
+@functools.lru_cache(maxsize=1)
+def _table(path: Path, label: str | None, stamp: tuple[int, int]) -> UserData:
+    return read_table(path, label)
 
 
 LOADERS: dict[str, Loader] = {

@@ -97,10 +97,10 @@ def _card(shown: Samples, row: int, names: list[str] | None) -> str:
         parts.append(f"<q>{escape(text[:EXCERPT] + ('…' if len(text) > EXCERPT else ''))}</q>")
     alone = found.suggested is None or given == suggested
     label = escape(given) if alone else f"{escape(given)} → {escape(suggested)}"
-    wrong = 1 - float(found.quality[row])
-    details = f"{wrong:.0%}"
+    told = [] if found.health else [f"{1 - float(found.quality[row]):.0%}"]
     if found.wrong is not None:
-        details += ", is wrong" if found.wrong[row] else ", is right"
+        told.append("is wrong" if found.wrong[row] else "is right")
+    details = ", ".join(told)
     kind = ' class="text"' if text is not None else ""
     words = f'<span class="small">{escape(details)}</span><span class="small">row {row}</span>'
     if name is not None and name != text:

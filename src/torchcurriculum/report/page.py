@@ -170,9 +170,8 @@ def _glance(record: Record, found: Audit | None) -> dict[str, tuple[str, str]]:
     if len(ess) and math.isfinite(ess[-1]):
         values["Effective samples"] = (f"{100 * ess[-1]:.0f} %", "of the training set, by weight")
     if found is not None:
-        low, high = found.interval
-        words = f"{low:.1%} to {high:.1%}, estimated" if found.visible else "the losses form one population"
-        values["Wrong labels"] = (f"{100 * found.rate:.1f} %" if found.visible else "none seen", words)
+        words = found.health[0] if found.health else f"{found.share_low:.1%} to {found.share_high:.1%}, estimated"
+        values["Wrong labels"] = ("none seen" if found.health else f"{100 * found.share:.1f} %", words)
     return values
 
 

@@ -1,12 +1,12 @@
 """One file for each family of data sets, read from the files that their authors publish."""
 
+from ...clean.pictures import ImageFiles
 from .cifar import Images, load_cifar10, load_cifar100
 from .cifar_n import load_cifar_n
 from .digits import load_digits
 from .glue import Tokens, load_rte
-from .images import ImageFiles, load_image_folder
+from .own import load_image_folder
 from .splits import split
-from .table import load_csv
 from .tudataset import GraphBatch, Graphs, load_tudataset
 from .webvision import load_webvision
 from .wrench import WeakTexts, hashed_words, load_wrench, majority_vote
@@ -22,7 +22,6 @@ __all__ = [
     "load_cifar10",
     "load_cifar100",
     "load_cifar_n",
-    "load_csv",
     "load_digits",
     "load_image_folder",
     "load_rte",

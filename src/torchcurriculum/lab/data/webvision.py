@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from .images import Files
+from ...clean.pictures import Files
 from .text_files import read_lines
 
 __all__ = ["load_webvision"]

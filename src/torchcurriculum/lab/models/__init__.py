@@ -1,6 +1,6 @@
 """Networks of the paper: those that no other library has, and the others by their names."""
 
-from .by_name import load_weights, named
+from ...clean.networks import load_weights, named
 from .graph_net import gcn
 from .resnet import resnet18
 from .small import digits_cnn, perceptron, simple_cnn

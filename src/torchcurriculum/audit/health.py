@@ -1,0 +1,116 @@
+"""Whether an audit may speak: what is wrong with a run or with probabilities, in whole sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities"]
+
+ONE_GROUP = "The labels show one group: either nearly all are right, or wrong ones look like the rest."
+FEWEST_ROWS = 100  # in all
+FEWEST_OF_A_CLASS = 10  # in the mean: fewer do not tell a wrong label from a rare kind
+FEWEST_EPOCHS = 3  # the first says nothing
+KNOWING = 0.1  # kappa, the agreement of predictions and labels beyond chance; 0 for guessing, 1 for perfect
+SIGMAS = 4.0  # by which that agreement must exceed chance
+WHOLE_CLASS = 0.75  # of a class's labels: it is more likely the network that is wrong
+OF_A_CLASS = 5  # rows of a class, from which on that counts
+LARGEST_SHARE = 0.5  # of the labels, that are wrong or that the network is against
+BEYOND_CHANCE = 3.0  # times the loss of guessing, log C, in the mean: the run diverged
+
+
+def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
+    """Sentences that say why a run's losses cannot be judged by: it diverged, learnt nothing, or was too short.
+
+    Args:
+        rows: (N,) losses of each epoch; rows never measured are infinite or NaN.
+        classes: C.
+    """
+    means, medians, lost = [], [], []
+    chance = math.log(max(classes, 2))
+    for losses in rows:
+        known = losses[np.isfinite(losses)]
+        lost.append(bool(len(losses)) and not len(known))
+        means.append(float(known.astype(np.float64).mean()) if len(known) else math.nan)
+        medians.append(float(np.median(known)) if len(known) else math.nan)
+    if len(means) < FEWEST_EPOCHS:
+        return [f"The run is too short to judge by: {len(means)} epochs, and at least {FEWEST_EPOCHS} are needed."]
+    tail = slice(-max(1, len(means) // 4), None)
+    if any(lost[tail]):
+        return ["The run diverged: its last losses are not finite. Train with a lower learning rate."]
+    worst, middle = float(np.nanmean(means[tail])), float(np.nanmedian(medians[tail]))
+    if worst > BEYOND_CHANCE * chance:
+        return [
+            f"The run diverged: its mean loss ended at {worst:.3g}, and guessing has {chance:.2g}. "
+            "Train with a lower learning rate."
+        ]
+    if middle > 0.98 * chance:
+        return [
+            f"The network learnt nothing: half of the losses are above {middle:.3g}, and guessing has {chance:.2g}."
+        ]
+    return []
+
+
+def doubts_of_probabilities(
+    predicted: np.ndarray, labels: np.ndarray, classes: int, held_out: float | None = None
+) -> list[str]:
+    """Sentences that say why predictions cannot be judged by: too few rows, one class, or no better than chance.
+
+    Args:
+        predicted: (N,) the most probable class of every row.
+        labels: (N,) the given ones.
+        classes: C.
+        held_out: Share of held-out rows whose label is the predicted one, where known.
+    """
+    n, counts = len(labels), np.bincount(labels, minlength=classes)
+    seen = int((counts > 0).sum())
+    if seen < 2:
+        return ["All rows have the same label, so nothing tells a wrong one."]
+    if n < FEWEST_ROWS or n < FEWEST_OF_A_CLASS * seen:
+        return [
+            f"There are too few rows to judge by: {n:,} of {seen:,} classes, and {FEWEST_ROWS} in all and "
+            f"{FEWEST_OF_A_CLASS} of a class are needed."
+        ]
+    agreed = float((predicted == labels).mean())
+    chance = float((counts / n) @ (np.bincount(predicted, minlength=classes) / n))
+    beyond = (agreed - chance) / max(1 - chance, 1e-12)
+    if beyond < KNOWING or agreed - chance < SIGMAS * math.sqrt(max(chance * (1 - chance), 1e-12) / n):
+        return [
+            f"The predictions are no better than chance: they agree with {agreed:.1%} of the labels, and guessing "
+            f"would with {chance:.1%}."
+        ]
+    largest = float(counts.max()) / n
+    if held_out is not None and held_out < largest + KNOWING * (1 - largest):
+        return [
+            f"The network is no better than chance on held-out rows: {held_out:.1%} of them are as labelled, and "
+            f"{largest:.1%} of the labels are of one class."
+        ]
+    return []
+
+
+def doubts_of_findings(
+    suspect: np.ndarray,
+    labels: np.ndarray,
+    share: float,
+    against: float,
+    classes: int,
+    names: Sequence[str] | None = None,
+) -> list[str]:
+    """Sentences that say why findings are not to be believed: nearly a whole class, or most labels, are suspect."""
+    counts = np.bincount(labels, minlength=classes)
+    wrong = np.bincount(labels, weights=suspect, minlength=classes)
+    whole = np.flatnonzero((counts >= OF_A_CLASS) & (wrong > WHOLE_CLASS * counts))
+    if len(whole):
+        one = int(whole[0])
+        called = one if names is None or one >= len(names) else repr(str(names[one]))
+        return [
+            f"Nearly all labels of class {called} look wrong ({int(wrong[one])} of {int(counts[one])}), so the network "
+            "has more likely not learnt that class."
+        ]
+    if against > LARGEST_SHARE or share > LARGEST_SHARE:
+        return [
+            f"The network agrees with {1 - against:.0%} of the labels only, so it is more likely wrong than they are."
+        ]
+    return []

@@ -1,0 +1,201 @@
+"""The audit of labels by probabilities from outside: anybody's networks that did not see the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..record import Record
+from .channel import BLOCK, fit_channel
+from .health import doubts_of_findings, doubts_of_probabilities
+from .result import Audit
+
+__all__ = ["judge_outside"]
+
+SIGMAS = 2.0  # of the share's sampling error
+SUREST = 0.2  # of the rows of a predicted class
+BELOW, ABOVE = 0.7, 1.0  # of the network's own mistakes, by which the share may be off; chosen on simulated cases
+TINY = 1e-9
+MISSED = (
+    "Rows whose labels look wrong lie among rows of the same label, so the network has more likely not learnt them."
+)
+NEIGHBOURS, ASKED, CROWD = 10, 500, 20_000  # of a suspect; suspects; rows to choose the neighbours from
+OUTVOTED = (0.15, 0.4)  # share of suspects with more neighbours of the given label: so many, and more by the noise
+
+
+def judge_outside(
+    labels: Any,
+    probabilities: Any,
+    features: Any = None,
+    classes: Sequence[object] | None = None,
+    names: Sequence[object] | None = None,
+) -> Audit:
+    """The audit behind ``audit(labels, pred_probs)``."""
+    shares = _checked(probabilities)
+    given = _numbers(labels, shares.shape, classes)
+    n, count = shares.shape
+    called = None if classes is None else [str(one) for one in classes]
+    mine = shares[np.arange(n), given].astype(np.float64)
+    health = doubts_of_probabilities(shares.argmax(axis=1), given, count)
+    quality, suggested, likely = np.full(n, np.nan), shares.argmax(axis=1), shares.max(axis=1).astype(np.float64)
+    share, low, high = 0.0, 0.0, 1.0
+    score = -np.log(np.clip(mine, TINY, 1))
+    if not health:
+        quality, suggested, likely, predicted, sure = _posterior(shares, given)
+        against = predicted != given
+        ceiling = _among_the_surest(against, predicted, sure)
+        quality = 1 - (1 - quality) * min(1.0, ceiling / max(float((1 - quality).mean()), TINY))
+        share, low, high = _interval(quality, against)
+        suspects = quality < 0.5
+        health = doubts_of_findings(suspects, given, share, float(against.mean()), count, called)
+        if not health and features is not None:
+            votes = _as_given(_table(features, n), given, suggested, np.flatnonzero(suspects))
+            if votes > OUTVOTED[0] + OUTVOTED[1] * share:
+                health = [MISSED]
+        score = -_log_odds(quality) + TINY * score
+    if health:
+        quality, share, low, high = np.full(n, np.nan), 0.0, 0.0, 1.0
+    issue = (quality < 0.5) & (low > 0)
+    return Audit(
+        order=np.argsort(-score, kind="stable"),
+        score=score,
+        quality=quality,
+        issue=issue,
+        share=share,
+        share_low=low,
+        share_high=high,
+        health=health,
+        easy=(mine >= 0.5).astype(np.float64),
+        given=given,
+        suggested=suggested,
+        suggestion_probability=likely,
+        names=_named(names, n),
+        classes=called,
+    )
+
+
+def _posterior(
+    shares: np.ndarray, given: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Quality, suggestion and its probability; what the network says without the given label, and how sure it is."""
+    channel, n = fit_channel(shares, given), len(given)
+    quality, likely, sure = np.empty(n), np.empty(n), np.empty(n)
+    suggested, predicted = np.empty(n, np.int64), np.empty(n, np.int64)
+    for start in range(0, n, BLOCK):
+        part = slice(start, start + BLOCK)
+        some, mine = shares[part], given[part]
+        rows = np.arange(len(mine))
+        true = channel.true_shares(some)
+        predicted[part], sure[part] = true.argmax(axis=1), true.max(axis=1)
+        posterior = channel.posterior(some, mine)
+        quality[part] = posterior[rows, mine]
+        posterior[rows, mine] = np.where(quality[part] < 0.5, -1.0, quality[part])
+        suggested[part] = posterior.argmax(axis=1)
+        likely[part] = posterior[rows, suggested[part]]
+    return quality, suggested, likely, predicted, sure
+
+
+def _among_the_surest(against: np.ndarray, predicted: np.ndarray, sure: np.ndarray) -> float:
+    """The share of labels, at the most, that the network is against among the fifth of rows that it is surest of.
+
+    Noise does not care how sure the network is: it can hardly be more common in all rows than there. The fifth is taken
+    of every predicted class, because noise may depend on the class.
+    """
+    order = np.lexsort((-sure, predicted))
+    counts = np.bincount(predicted)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)  # within the class
+    among = against[order[place < np.ceil(SUREST * np.repeat(counts, counts))]]
+    share = float(among.mean())
+    return share + SIGMAS * math.sqrt((share * (1 - share) + 1 / len(among)) / len(among))
+
+
+def _interval(quality: np.ndarray, disagreed: np.ndarray) -> tuple[float, float, float]:
+    """The share of wrong labels and its interval.
+
+    The network disagrees with some labels that are right, a share h of all. Where it is too sure, such labels look
+    wrong; and labels that it is unsure of may be wrong after all. So the share may be off by much of h, either way.
+    """
+    n = len(quality)
+    share = float((1 - quality).mean())
+    own = max(0.0, float(disagreed.mean()) - share)
+    error = SIGMAS * math.sqrt((share * (1 - share) + 1 / n) / n)
+    return share, max(0.0, share - BELOW * own - error), min(1.0, share + ABOVE * own + error)
+
+
+def _as_given(table: np.ndarray, given: np.ndarray, suggested: np.ndarray, suspects: np.ndarray) -> float:
+    """The share of suspects that have more neighbours of the given label than of the suggested one."""
+    draw = np.random.default_rng(0)
+    asked = draw.permutation(suspects)[:ASKED]
+    crowd = np.sort(draw.permutation(len(given))[:CROWD])
+    others = table[crowd]
+    squares = (others**2).sum(axis=1)
+    as_given = 0
+    for row in asked:
+        distances = squares - 2 * others @ table[row]
+        distances[crowd == row] = np.inf
+        near = given[crowd[np.argpartition(distances, NEIGHBOURS)[:NEIGHBOURS]]]
+        as_given += int((near == given[row]).sum() > (near == suggested[row]).sum())
+    return as_given / max(1, len(asked))
+
+
+def _table(features: Any, n: int) -> np.ndarray:
+    """(N, D) features, each with mean 0 and variance 1."""
+    table = np.asarray(features, dtype=np.float64)
+    if table.shape[:1] != (n,) or not np.isfinite(table).all():
+        raise ValueError(f"features must be finite numbers, one row for each of {n} labels, got shape {table.shape}")
+    table = table.reshape(n, -1)
+    scaled: np.ndarray = (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), TINY)
+    return scaled
+
+
+def _log_odds(quality: np.ndarray) -> np.ndarray:
+    clipped = np.clip(quality, TINY, 1 - TINY)
+    odds: np.ndarray = np.log(clipped / (1 - clipped))
+    return odds
+
+
+def _checked(probabilities: Any) -> np.ndarray:
+    shares = np.asarray(probabilities)
+    if shares.ndim != 2 or shares.shape[1] < 2 or not len(shares) or shares.dtype.kind not in "fiu":
+        raise ValueError(
+            f"pred_probs must be numbers of shape (N, C) with a column for each of at least two classes, got "
+            f"{shares.dtype} of shape {shares.shape}"
+        )
+    if not np.isfinite(shares).all() or shares.min() < 0:
+        raise ValueError("pred_probs must be finite and at least 0; pass probabilities, not logits")
+    totals = shares.sum(axis=1, dtype=np.float64)
+    if abs(totals - 1).max() > 0.05:
+        raise ValueError(f"the rows of pred_probs must sum to 1, got sums up to {totals.max():.3g}; pass probabilities")
+    return shares
+
+
+def _numbers(labels: Any, shape: tuple[int, ...], classes: Sequence[object] | None) -> np.ndarray:
+    """(N,) labels as columns of the probabilities."""
+    given = np.asarray(labels)
+    n, count = shape
+    if given.shape != (n,):
+        raise ValueError(f"labels must be one for each of the {n} rows of pred_probs, got shape {given.shape}")
+    if classes is not None and len(classes) != count:
+        raise ValueError(f"classes must name the {count} columns of pred_probs, got {len(classes)} names")
+    if given.dtype.kind in "iu":
+        if given.min() < 0 or given.max() >= count:
+            raise ValueError(f"labels must lie in range({count}), got {given.min()} to {given.max()}")
+        return given.astype(np.int64)
+    if classes is None:
+        raise ValueError(f"labels of type {given.dtype} need classes: the names of the columns of pred_probs")
+    places = {str(name): place for place, name in enumerate(classes)}
+    missing = sorted({str(label) for label in given} - set(places))
+    if missing:
+        raise ValueError(f"the label {missing[0]!r} is not among the classes {list(places)[:10]}")
+    return np.array([places[str(label)] for label in given], dtype=np.int64)
+
+
+def _named(names: Sequence[object] | None, n: int) -> np.ndarray | None:
+    if names is None:
+        return None
+    record = Record(n)
+    record.name_samples([str(name) for name in names])
+    return record.arrays["names"]

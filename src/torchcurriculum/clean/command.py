@@ -1,0 +1,234 @@
+"""``curriculum clean``: from a user's own data to a proposal, a review page and, where it is sure, corrected data."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..audit import Audit, audit
+from .fix import Fix, planned
+from .folds import VOTERS, Folds, train_folds
+from .inputs import PROPOSAL
+from .page import write_page
+from .progress import Progress
+from .proposal import Proposal, Share, Source, Suspect, digest
+from .reading import read
+from .userdata import UserData
+from .views import surely
+
+__all__ = ["PAGE", "clean", "propose"]
+
+PAGE = "review.html"
+LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
+SHOWN = 3000  # suspects with something to look at
+TOP = 10  # suspects that are printed
+TELLING = 2  # columns in the sentence that says why
+
+
+def clean(
+    data: str | Path,
+    out: str | Path | None = None,
+    review: str | Path | None = None,
+    folds: int = 5,
+    epochs: int | None = None,
+    seed: int = 0,
+    echo: Callable[[str], None] = print,
+    **options: Any,
+) -> Proposal:
+    """Reads data, trains, audits every row, and writes a proposal and its review page.
+
+    Args:
+        data: A CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class.
+        out: Where corrected data go, in which only labels that it is sure of are changed; None writes none.
+        review: The folder for the proposal and the page; by default the name of the data with ``-review``.
+        folds: How many parts; each is judged by networks trained on the others.
+        epochs: Epochs of each network.
+        seed: Everything drawn is a function of it.
+        echo: Called with each line of output.
+        options: Of the reader, see ``read``.
+
+    Returns:
+        The proposal.
+    """
+    data = Path(data)
+    place = Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.name}-review")
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"--epochs must be at least 1, got {epochs}")
+    if folds < 2:
+        raise ValueError(f"--folds must be at least 2, got {folds}")
+    if out is not None and Path(out).exists():
+        raise ValueError(f"{out} exists; give another name by --out, or delete it")
+    if data.is_dir() and data.resolve() in place.resolve().parents:
+        raise ValueError(f"{place} lies in the data itself; name a folder outside of {data} by --review")
+    with Progress(echo) as progress:
+        source = read(data, progress, **options)
+        echo(source.message() + "\n")
+        x, y, classes = source.features, source.labels, len(source.classes)
+        found_by = train_folds(x, y, classes, folds, epochs, kinds=VOTERS[source.kind], seed=seed, watch=progress)
+        source, found_by = without_unlearnt(source, found_by)
+        found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
+        sure = surely(source, found, folds, seed, progress)
+    proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
+    path = proposal.write(place / PROPOSAL)
+    page = write_page(proposal, place / PAGE)
+    for line in _lines(source, found, proposal):
+        echo(line)
+    echo(f"\nwrote {path} and {page}")
+    if out is not None:
+        fix = Fix(proposal.source, planned(proposal))
+        echo(fix.summary())
+        for written in fix.write(out):
+            echo(f"wrote {written}")
+    elif proposal.rows:
+        echo(f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}")
+        echo(f"to write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED")
+    return proposal
+
+
+def propose(
+    source: UserData,
+    found: Audit,
+    by: Folds,
+    sure: np.ndarray,
+    drop: Sequence[str] = (),
+    features: str | None = None,
+) -> Proposal:
+    """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first.
+
+    Args:
+        source: The data.
+        found: The audit.
+        by: What it was made from.
+        sure: (N,) bool, see ``surely``.
+        drop: Columns that were left out by the user.
+        features: What the user chose.
+    """
+    assert found.suggested is not None
+    assert found.suggestion_probability is not None
+    rows = [int(row) for row in found.order if found.issue[row]]
+    telling, notes = _Telling(source), [*source.notes]
+    if rows and not sure.any():
+        notes.append("No label is sure enough to be changed without asking: two halves of the columns must agree.")
+    suspects = []
+    for place, row in enumerate(rows):
+        suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
+        given = int(source.labels[row])
+        why, first = telling(row, given, suggested)
+        suspects.append(
+            Suspect(
+                row=int(source.rows[row]),
+                id=source.ids[row],
+                given=source.classes[given],
+                suggested=source.classes[suggested],
+                quality=round(float(found.quality[row]), 4),
+                suggestion_probability=round(likely, 4),
+                sure=bool(sure[row]),
+                why=why or _opinion(source, by.probabilities[row], given, suggested),
+                show=_shown(source, row, first) if place < SHOWN else {},
+            )
+        )
+    layout = source.layout
+    origin = Source(
+        str(source.path.resolve()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
+        layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
+        drop=list(drop), features=features and str(features),
+    )  # fmt: skip
+    share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
+    if source.skipped:
+        notes.append(f"{len(source.skipped):,} rows were not looked at.")
+    method = f"{by.words}, {by.seconds:.0f} s"
+    return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
+
+
+def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
+    """Leaves out small classes that the classifiers hardly ever find: their rows cannot be judged."""
+    counts = np.bincount(source.labels, minlength=len(source.classes))
+    right = np.bincount(source.labels[by.probabilities.argmax(1) == source.labels], minlength=len(counts))
+    keep = (right >= LEARNT * counts) | (counts >= max(SMALL, len(source) // 50))
+    if keep.all() or keep.sum() < 2:
+        return source, by
+    rows = np.flatnonzero(keep[source.labels])
+    gone = [(source.ids[row], "its class is too small to be learnt") for row in np.flatnonzero(~keep[source.labels])]
+    shares = by.probabilities[rows][:, keep]
+    small = replace(
+        source,
+        labels=(np.cumsum(keep) - 1)[source.labels[rows]],
+        classes=[name for name, kept in zip(source.classes, keep, strict=True) if kept],
+        ids=[source.ids[row] for row in rows],
+        features=source.features[rows],
+        rows=source.rows[rows],
+        skipped=[*source.skipped, *gone],
+        shown=lambda row: source.show(int(rows[row])),
+    )
+    return small, replace(by, probabilities=shares / shares.sum(1, keepdims=True))
+
+
+def _opinion(source: UserData, shares: np.ndarray, given: int, suggested: int) -> str:
+    names = source.classes
+    return (
+        f"Networks that did not see this label say {names[suggested]!r} with {shares[suggested]:.0%} and "
+        f"{names[given]!r} with {shares[given]:.0%}."
+    )
+
+
+def _shown(source: UserData, row: int, first: Sequence[str]) -> dict[str, Any]:
+    shown = dict(source.show(row))
+    if "picture" in shown:
+        shown["picture"] = "data:image/jpeg;base64," + base64.b64encode(shown["picture"]).decode()
+    if "values" in shown:
+        values = shown["values"]
+        shown["values"] = {name: values[name] for name in [*(name for name in first if name in values), *values]}
+    return shown
+
+
+class _Telling:
+    """Which columns of a table tell two classes apart in a row, by the distance to the classes' means."""
+
+    def __init__(self, source: UserData) -> None:
+        self.source = source
+        if source.kind == "table":
+            x, count = source.features, np.bincount(source.labels, minlength=len(source.classes))[:, None]
+            sums = np.zeros((len(source.classes), x.shape[1]))
+            np.add.at(sums, source.labels, x)
+            self.means, self.spread = sums / count, x.var(0).astype(np.float64) + 1e-6
+
+    def __call__(self, row: int, given: int, suggested: int) -> tuple[str, list[str]]:
+        """A sentence, or "", and the columns, the most telling first."""
+        source = self.source
+        if source.kind != "table":
+            return "", []
+        x, (mine, other) = source.features[row], self.means[[given, suggested]]
+        gain = ((x - mine) ** 2 - (x - other) ** 2) / self.spread
+        by_column = np.bincount(source.groups, gain, minlength=len(source.columns))
+        order = [int(place) for place in np.argsort(-by_column) if by_column[place] > 0]
+        names = [source.columns[place].name for place in order]
+        values = source.show(row).get("values", {})
+        parts = [f"{name} {values[name]!r}" for name in names if values.get(name)][:TELLING]
+        words = f"{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'} more like {source.classes[suggested]!r}."
+        return (words if parts else ""), names
+
+
+def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
+    """What was found, for a terminal."""
+    lines = [found.summary()]
+    if not proposal.rows and not found.health:
+        lines.append("The first to look at, if you like:")
+        lines += [f"  {source.ids[row]:<24} {source.classes[source.labels[row]]}" for row in found.order[:TOP]]
+    if not proposal.rows:
+        return lines
+    lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without asking.")
+    pairs = Counter((one.given, one.suggested) for one in proposal.rows)
+    lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
+    lines.append("The most suspicious:")
+    for one in proposal.rows[:TOP]:
+        lines.append(
+            f"  {(one.id or '')[:40]:<24} right with {one.quality:.1%}  {one.given} -> {one.suggested}  {one.why}"
+        )
+    return lines

@@ -1,0 +1,140 @@
+"""Separated text files of others: encoding, separator and quotes are found out rather than asked for."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+__all__ = ["Layout", "find_layout", "records"]
+
+SEPARATORS = ",;\t|"
+LINES = 200  # records that the separator is looked for in
+BLOCK = 2**22
+END = "\x1eend"  # put after the last line: inside of a cell, it shows a quote that was never closed
+BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+class Layout(NamedTuple):
+    """How a file is written: its encoding as Python calls it, its separator, and whether cells may stand in quotes."""
+
+    encoding: str
+    separator: str
+    quotes: bool = True
+
+
+def find_layout(path: Path, separator: str | None = None, encoding: str | None = None) -> Layout:
+    """Finds out how a separated text file is written.
+
+    Args:
+        path: The file.
+        separator: One letter, if it is known.
+        encoding: If it is known.
+
+    Raises:
+        ValueError: If the file is empty or binary, has one column only, or cannot be read in ``encoding``.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "x.csv"
+        >>> _ = path.write_bytes("größe;label\\n1,5;a\\n".encode("latin-1"))
+        >>> find_layout(path)
+        Layout(encoding='cp1252', separator=';', quotes=True)
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; there must be a CSV, TSV or Parquet file, or a folder")
+    if separator is not None and len(separator) != 1:
+        raise ValueError(f"--sep (separator) must be one letter, got {separator!r}")
+    encoding = _known(encoding) if encoding else _encoding(path)
+    if not _decodes(path, encoding):
+        raise ValueError(f"{path} is no text in {encoding}; leave out --encoding, or name the right one")
+    sep = separator or _separator(path, encoding)
+    return Layout(encoding, sep, _quotes(path, encoding, sep))
+
+
+def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """(number of its last line, its cells) of each record, the header first; blank lines are passed over."""
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE
+    with open(path, encoding=layout.encoding, newline="") as file:
+        reader = csv.reader(itertools.chain(file, [END]), delimiter=layout.separator, quoting=quoting)
+        last = 0
+        try:
+            for cells in reader:
+                if cells and cells != [END] and cells[-1].endswith(END):
+                    raise ValueError(f"{path} is damaged: a quote that opens after line {last} is never closed")
+                if cells and cells != [END]:
+                    yield reader.line_num, cells
+                last = reader.line_num
+        except csv.Error as error:
+            raise ValueError(f"{path} is damaged: line {reader.line_num}: {error}") from None
+
+
+def _known(encoding: str) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        raise ValueError(f"there is no encoding called {encoding!r}; common ones: utf-8, cp1252, utf-16") from None
+
+
+def _encoding(path: Path) -> str:
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    if not head.strip():
+        raise ValueError(f"{path} is damaged: it is empty")
+    for mark, name in BOMS.items():
+        if head.startswith(mark):
+            return name
+    if b"\0" in head:  # UTF-16 without a mark: one of two bytes is 0 in Latin text
+        even, odd = head[::2].count(0), head[1::2].count(0)
+        if max(even, odd) > 0.3 * len(head) and min(even, odd) < 0.05 * len(head):
+            return "utf-16-be" if even > odd else "utf-16-le"
+        raise ValueError(f"{path} is no text: it holds NUL bytes; give a CSV, TSV or Parquet file")
+    return next((name for name in ("utf-8", "cp1252") if _decodes(path, name)), "latin-1")
+
+
+def _decodes(path: Path, encoding: str) -> bool:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with open(path, "rb") as file:
+        try:
+            while block := file.read(BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeError:
+            return False
+    return True
+
+
+def _separator(path: Path, encoding: str) -> str:
+    """The separator by which most of the first records have the header's number of cells; of equals, that with more."""
+    found = []
+    for separator in SEPARATORS:
+        widths: list[int] = []
+        with contextlib.suppress(ValueError):  # damage further down is told by who reads it all
+            for _, cells in itertools.islice(records(path, Layout(encoding, separator)), LINES):
+                widths.append(len(cells))
+        if widths and widths[0] > 1:
+            usual = Counter(widths[1:] or widths).most_common(1)[0][0]
+            found.append((sum(width == widths[0] for width in widths) / len(widths), usual, separator))
+    if not found:
+        words = "its first line holds none of the separators , ; tab |"
+        raise ValueError(f"{path} has one column: {words}; name another by --sep, and check that it is a table")
+    return max(found)[2]
+
+
+def _quotes(path: Path, encoding: str, separator: str) -> bool:
+    """Whether quotes enclose cells. In tab-separated text they often stand for themselves."""
+    if separator != "\t":
+        return True
+    try:
+        widths = Counter(len(cells) for _, cells in records(path, Layout(encoding, separator)))
+        plain = Counter(len(cells) for _, cells in records(path, Layout(encoding, separator, quotes=False)))
+    except ValueError:
+        return False
+    if len(plain) == 1:  # each line is a record: quotes must not join two
+        return sum(widths.values()) == sum(plain.values())
+    return len(widths) <= len(plain)

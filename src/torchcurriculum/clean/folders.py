@@ -1,0 +1,52 @@
+"""Folders with one folder for each class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["class_files", "has_parts", "holds"]
+
+
+def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(path in the folder with ``/``, class) of the files with one of the suffixes, sorted; hidden ones do not count.
+
+    Folders named train, valid, val and test are taken as parts, with the folders of the classes in them.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}; it should hold one folder for each class")
+    found = []
+    for name in _walk(folder):
+        if name.lower().endswith(suffixes):
+            *above, _ = name.split("/")
+            place = 1 if len(above) > 1 and above[0] in PARTS and has_parts(folder) else 0
+            if len(above) > place:
+                found.append((name, above[place]))
+    if len({label for _, label in found}) < 2:
+        words = f"files ({', '.join(suffixes)}) of {len({label for _, label in found})} classes"
+        raise ValueError(f"{folder} holds {words}; there should be one folder for each class, at least two")
+    return sorted(found)
+
+
+PARTS = ("train", "valid", "val", "test")
+
+
+def has_parts(folder: Path) -> bool:
+    """Whether the folders of the classes stand in folders named train, valid, val and test."""
+    names = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    return "train" in names and names <= set(PARTS)
+
+
+def holds(folder: Path, suffixes: tuple[str, ...]) -> int:
+    """How many files with one of the suffixes are in a folder and those below it."""
+    return sum(name.lower().endswith(suffixes) for name in _walk(folder))
+
+
+def _walk(folder: Path) -> list[str]:
+    found = []
+    for where, folders, files in os.walk(folder):
+        place = Path(where)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        above = place.relative_to(folder)
+        found += [(above / name).as_posix() for name in files if not name.startswith(".") and (place / name).is_file()]
+    return found

@@ -1,0 +1,366 @@
+"""Tables: CSV, TSV and Parquet files as people have them, read by pandas and turned into features by scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .columns import SAMPLE, Taken, decimal_mark, take
+from .csvfile import Layout, find_layout, records
+from .text import text_features
+from .userdata import Column, UserData, Watch, number_classes
+
+__all__ = ["SUFFIXES", "read_table"]
+
+TARGETS = ("label", "labels", "target", "class", "y")
+SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
+BATCH = 20_000  # records that stand in memory as Python's own texts
+MANY = 50  # values of a label that is a number
+LENGTH = 300  # letters of a cell that people see
+COPY = 0.995  # of the rows, from which on a column says the same as the label
+
+
+def read_table(
+    path: str | Path,
+    label: str | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    sep: str | None = None,
+    encoding: str | None = None,
+    features: str | None = None,
+    strict: bool = False,
+    watch: Watch = lambda what, done, total: None,
+) -> UserData:
+    """Reads a table with a class in one column.
+
+    Args:
+        path: A CSV, TSV or Parquet file whose first line names its columns.
+        label: The column with the classes; by default the only one called ``label``, ``labels``, ``target``, ``class``
+            or ``y``, and otherwise the last one.
+        id: The column that names the rows; by default the first that holds each value once.
+        drop: Columns to leave out.
+        sep: Separator of the cells; by default it is found out, as is the ``encoding``.
+        encoding: As Python calls it.
+        features: ``"minilm"`` or ``"tfidf"``, for columns of text; see ``text_features``.
+        strict: Whether a row without a label, or with too many or too few cells, is an error.
+        watch: Called as ``watch(what, done, total)`` while it works.
+
+    Returns:
+        The rows that have a label, with features made of all other columns.
+
+    Raises:
+        ValueError: With the reason, if the file cannot be read or learnt from.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "flowers.csv"
+        >>> rows = "".join(f"{i};1,{i};{'rose' if i % 2 else 'tulip'}\\n" for i in range(20))
+        >>> _ = path.write_text(";width;kind\\n" + rows)
+        >>> source = read_table(path)
+        >>> source.classes, source.features.shape, source.ids[3], source.layout["separator"]
+        (['rose', 'tulip'], (20, 1), '3', ';')
+    """
+    path = Path(path)
+    frame, layout, lines, bad = _parquet(path, sep, encoding) if _is_parquet(path) else _csv(path, sep, encoding, watch)
+    names = [str(name) for name in frame.columns]
+    target = _target(path, names, label)
+    _check_named(path, names, target, [*drop, *([] if id is None else [id])])
+    rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
+    frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
+    taken = _take_all(frame, target, id, drop, layout, labels)
+    columns = [Column(target, "label", "")]
+    columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
+    called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
+    called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
+    if layout is not None:
+        notes.append(_written(layout))
+    x, groups = _features(taken, features, watch, notes)
+    if not x.shape[1]:
+        reasons = "; ".join(f"{one.name}: {one.taken}, {one.why}" for one in columns[1:])
+        raise ValueError(f"{path} cannot be learnt from: no column is left to learn from ({reasons})")
+    return UserData(
+        kind="table",
+        path=path,
+        labels=labels,
+        classes=classes,
+        ids=_text(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows],
+        features=x,
+        groups=groups,
+        rows=rows,
+        columns=columns,
+        skipped=left,
+        notes=[*notes, *_telling_alone(taken, labels, x, groups)],
+        layout=_layout(layout, target, called),
+        shown=_shown(frame, taken, called),
+    )
+
+
+def _check_named(path: Path, names: list[str], target: str, given: list[str]) -> None:
+    for name in given:
+        if name not in names:
+            raise ValueError(f"{path} has no column called {name!r}; it has {', '.join(names)}")
+        if name == target:
+            raise ValueError(
+                f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
+            )
+
+
+def _labelled(
+    path: Path, frame: Any, target: str, lines: Sequence[int], bad: dict[int, str], strict: bool
+) -> tuple[np.ndarray, np.ndarray, list[str], list[tuple[str, str]], list[str]]:
+    """Rows that can be judged, their labels, the classes, what is left out and why, and notes."""
+    given = _given(frame[target])
+    skipped = dict(bad)
+    skipped |= {int(row): "it has no label" for row in np.flatnonzero(given == "") if int(row) not in skipped}
+    if strict and skipped:
+        row = min(skipped)
+        words = f"{len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}"
+        raise ValueError(f"{path} has {words}")
+    rows = np.setdiff1d(np.arange(len(frame)), np.fromiter(skipped, np.int64, len(skipped)))
+    _refuse_label(path, target, given[rows])
+    labels, classes, large, notes = number_classes(given[rows].tolist(), str(path))
+    skipped |= {int(row): "its class has fewer than 5 rows" for row in rows[~large]}
+    left = [(f"line {lines[row]}", reason) for row, reason in sorted(skipped.items())]
+    return rows[large], labels[large], classes, left, notes
+
+
+def _written(layout: Layout) -> str:
+    marks = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}
+    mark = marks.get(layout.separator, repr(layout.separator))
+    return f"read as {layout.encoding}, separated by {mark} (--encoding, --sep)"
+
+
+def _layout(layout: Layout | None, target: str, called: str | None) -> dict[str, str | None]:
+    told: dict[str, str | None] = {"label": target, "id": called or None}
+    if layout is not None:
+        told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
+    return told
+
+
+def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[[int], dict[str, Any]]:
+    held = {name: one.kind for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
+
+    def shown(row: int) -> dict[str, Any]:
+        cells = {name: _text(frame[name].iloc[[row]])[0] for name in held}
+        values = {name: cells[name][:LENGTH] for name, kind in held.items() if kind != "text"}
+        text = "\n".join(cells[name] for name, kind in held.items() if kind == "text")
+        return {"values": values, **({"text": text} if text else {})}
+
+    return shown
+
+
+def _is_parquet(path: Path) -> bool:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; there must be a CSV, TSV or Parquet file, or a folder")
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+        import sklearn
+    except ImportError as error:
+        raise ImportError("tables are read by pandas and scikit-learn: pip install 'torchcurriculum[clean]'") from error
+    assert sklearn.__name__
+    return pandas
+
+
+def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, None, range, dict[int, str]]:
+    if sep is not None or encoding is not None:
+        raise ValueError(f"{path} is a Parquet file; --sep and --encoding are for text")
+    pandas = _pandas()
+    try:
+        frame = pandas.read_parquet(path)
+    except Exception as error:  # what damage raises inside pyarrow is of every kind
+        raise ValueError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:120]}") from error
+    frame = frame.reset_index(drop=True)
+    return frame, None, range(1, len(frame) + 1), {}
+
+
+def _csv(
+    path: Path, sep: str | None, encoding: str | None, watch: Watch
+) -> tuple[Any, Layout, list[int], dict[int, str]]:
+    """All cells as text, column by column; the last line of each record; and which records are damaged, and how."""
+    pandas = _pandas()
+    layout = find_layout(path, sep, encoding)
+    size, every = path.stat().st_size, records(path, layout)
+    head = [name.strip() for name in next(every)[1]]
+    _check_head(path, head)
+    names, width = _once(head), len(head)
+    parts: list[list[Any]] = [[] for _ in names]
+    lines: list[int] = []
+    bad: dict[int, str] = {}
+    batch: list[list[str]] = []
+
+    def flush() -> None:
+        for held, cells in zip(parts, zip(*batch, strict=True), strict=False):
+            held.append(pandas.Series(list(cells), dtype="str"))
+        batch.clear()
+
+    for line, cells in every:
+        if len(cells) != width:
+            bad[len(lines)] = f"it has {len(cells)} cells, not {width}"
+            cells = (cells + [""] * width)[:width]
+        lines.append(line)
+        batch.append(cells)
+        if len(batch) == BATCH:
+            flush()
+            watch("reading", min(size, round(size * len(lines) / (len(lines) + 1))), size)
+    flush()
+    if not lines:
+        raise ValueError(f"{path} cannot be learnt from: it has no rows")
+    if len(bad) > len(lines) / 2:
+        row = min(bad)
+        words = f"line {lines[row]}: {bad[row]}"
+        raise ValueError(
+            f"{path} is damaged: most rows have another number of cells than the first line ({words}); see --sep"
+        )
+    frame = pandas.DataFrame(
+        {name: pandas.concat(held, ignore_index=True) for name, held in zip(names, parts, strict=True)}
+    )
+    return frame, layout, lines, bad
+
+
+def _check_head(path: Path, head: list[str]) -> None:
+    if len(head) < 2:
+        raise ValueError(f"the first line of {path} must name two or more columns, got {head}")
+    number = next((name for name in head if _fraction(name)), None)
+    if number is not None:
+        raise ValueError(f"the first line of {path} must name the columns, and it holds the number {number}")
+
+
+def _fraction(name: str) -> bool:
+    try:
+        return "." in name and np.isfinite(float(name))
+    except ValueError:
+        return False
+
+
+def _once(head: list[str]) -> list[str]:
+    """Names of columns, each once: a second ``a`` becomes ``a (2)``."""
+    seen: dict[str, int] = {}
+    names = []
+    for name in head:
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return names
+
+
+def _target(path: Path, names: list[str], label: str | None) -> str:
+    if label is not None:
+        if label not in names:
+            raise ValueError(f"{path} has no column called {label!r}; it has {', '.join(names)}")
+        if f"{label} (2)" in names:
+            raise ValueError(f"{path} has two columns called {label!r}; rename one of them")
+        return label
+    plain = [name.lower() for name in names]
+    found = [name for name, low in zip(names, plain, strict=True) if low in TARGETS]
+    beside_x = found and found[0].lower() == "y" and "x" in plain and found[0] != names[-1]  # a coordinate?
+    if len(found) > 1 or beside_x:
+        words = "it is not clear which column holds the classes"
+        raise ValueError(f"{path} has the columns {', '.join(names)}: {words}; name it by --label COLUMN (label=)")
+    return found[0] if found else names[-1]
+
+
+def _text(cells: Any) -> list[str]:
+    return cells.astype("str").where(cells.notna(), "").tolist()
+
+
+def _given(cells: Any) -> np.ndarray:
+    """The labels as text without spaces around; "" where there is none."""
+    return np.array([cell.strip() for cell in _text(cells)], dtype=object)
+
+
+def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
+    distinct = set(given.tolist())
+    words = f"the column {target!r} has {len(distinct):,} different values in {len(given):,} rows"
+    if len(distinct) > len(given) / 2:
+        raise ValueError(
+            f"{path} cannot be learnt from: {words}, so it holds no classes; name the right one by --label"
+        )
+    numbers = all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct)
+    if len(distinct) > MANY and numbers and any(map(_fraction, distinct)):
+        raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, and not classes; see --label")
+
+
+def _take_all(
+    frame: Any, target: str, id: str | None, drop: Sequence[str], layout: Layout | None, labels: np.ndarray
+) -> dict[str, Taken]:
+    others = [name for name in frame.columns if name != target]
+    step = max(1, len(frame) // SAMPLE)
+    samples = [] if layout is None else [frame[name].iloc[::step].tolist() for name in others]
+    mark = decimal_mark(samples, layout and layout.separator)
+    in_order = int((np.diff(labels) != 0).sum()) < 2 * (labels.max() + 1) + 0.01 * len(labels)
+    taken = {}
+    for name in others:
+        if name == id:
+            taken[name] = Taken("id", "named by --id")
+        elif name in drop:
+            taken[name] = Taken("left out", "named by --drop")
+        else:
+            taken[name] = take(name, frame[name], mark, labels if in_order else None)
+            if taken[name].kind == "category" and _is_copy(frame[name], labels):
+                taken[name] = Taken("left out", "it says the same as the label")
+    return taken
+
+
+def _is_copy(cells: Any, labels: np.ndarray) -> bool:
+    """Whether a column is the label in other words: one value for each class and one class for each value."""
+    codes = np.unique(np.array(_text(cells), dtype=str), return_inverse=True)[1]
+    if codes.max() != labels.max():
+        return False
+    table = np.zeros((codes.max() + 1, labels.max() + 1), np.int64)
+    np.add.at(table, (codes, labels), 1)
+    best = table.argmax(1)
+    return len(set(best.tolist())) == len(best) and table.max(1).sum() >= COPY * len(labels)
+
+
+def _features(
+    taken: dict[str, Taken], features: str | None, watch: Watch, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(N, D) float32 and the column of each feature, counted from 1: column 0 is the label."""
+    blocks, groups = [], []
+    texts = [one for one in taken.values() if one.texts is not None]
+    for place, (name, one) in enumerate(taken.items(), 1):
+        watch("columns", place, len(taken))
+        if one.texts is not None:
+            block, how = text_features(one.texts(), features, watch, together=len(texts))
+            notes.append(f"{name}: {how}")
+        elif one.make is not None:
+            block = one.make()
+        else:
+            continue
+        blocks.append(block)
+        groups += [place] * block.shape[1]
+    if features is not None and not texts:
+        raise ValueError(f"--features {features} is for pictures and text, and no column of this table holds text")
+    if not blocks:
+        return np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
+    whole = np.empty((len(blocks[0]), len(groups)), np.float32)
+    start = 0
+    while blocks:  # each is freed as it is copied
+        block = blocks.pop(0)
+        whole[:, start : start + block.shape[1]] = block
+        start += block.shape[1]
+    return whole, np.array(groups)
+
+
+def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, groups: np.ndarray) -> list[str]:
+    """A sentence for each column of yes/no or categories that alone tells nearly every label."""
+    notes = []
+    for place, (name, one) in enumerate(taken.items(), 1):
+        held = x[:, groups == place]
+        if one.kind not in ("category", "yes/no") or not held.shape[1]:
+            continue
+        codes = held.argmax(1) if held.shape[1] > 1 else (held[:, 0] > held[:, 0].mean()).astype(int)
+        table = np.zeros((codes.max() + 1, labels.max() + 1), np.int64)
+        np.add.at(table, (codes, labels), 1)
+        if table.max(1).sum() >= COPY * len(labels):
+            notes.append(
+                f"{name} alone tells nearly every label; if it was made from the label, leave it out: --drop {name!r}"
+            )
+    return notes

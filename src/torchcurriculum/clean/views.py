@@ -1,0 +1,83 @@
+"""Which labels are surely wrong: two halves of the columns, each without the other, must say so.
+
+Where a label does not follow from the columns, as who survives or who leaves does not, exceptions look like wrong
+labels to every classifier, however sure it is. But they are exceptions to one or a few columns. A wrong label
+contradicts all of them. So classifiers are trained on two halves of the columns that are not correlated with each
+other, and a label is surely wrong only if the audits of both halves, and of the whole, suggest the same other class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..audit import Audit, audit
+from .folds import train_folds
+from .userdata import UserData, Watch
+
+__all__ = ["surely", "two_views"]
+
+SURE = 0.95  # probability of the suggested label by all columns
+ALIKE = 0.85  # correlation of features, from which on their columns stay together
+SAMPLE = 2000  # rows that correlations are measured on
+
+
+def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    """Two halves of the features, equally telling as far as possible; correlated columns are in the same half.
+
+    Args:
+        features: (N, D).
+        groups: (D,) the column of each feature; all 0 where the features are directions of an embedding.
+        labels: (N,).
+
+    Returns:
+        Numbers of features: two arrays, or none where all columns hang together.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(50, 4))
+        >>> x[:, 1] = x[:, 0]
+        >>> [part.tolist() for part in two_views(x, np.array([1, 2, 3, 4]), np.arange(50) % 2)]
+        [[0, 1], [2, 3]]
+    """
+    if not groups.any():
+        return [np.arange(start, features.shape[1], 2) for start in (0, 1)] if features.shape[1] > 1 else []
+    some = features[:: max(1, len(features) // SAMPLE)].astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        near = np.abs(np.nan_to_num(np.corrcoef(some.T))).reshape(len(groups), len(groups)) > ALIKE
+    names = np.unique(groups)
+    bunch = {int(name): int(name) for name in names}
+    for one, other in zip(*np.nonzero(near), strict=True):
+        old, new = bunch[int(groups[one])], bunch[int(groups[other])]
+        bunch = {name: new if held == old else held for name, held in bunch.items()}
+    means = np.stack([features[labels == label].mean(0) for label in np.unique(labels)])
+    telling = means.var(0) / (features.var(0) + 1e-6)
+    of = np.array([bunch[int(name)] for name in groups])
+    ranked = sorted(set(of.tolist()), key=lambda name: -float(telling[of == name].sum()))
+    if len(ranked) < 2:
+        return []
+    first = [name for place, name in enumerate(ranked) if place % 4 in (0, 3)]
+    return [np.flatnonzero(np.isin(of, first)), np.flatnonzero(~np.isin(of, first))]
+
+
+def surely(source: UserData, found: Audit, folds: int = 5, seed: int = 0, watch: Watch = lambda *_: None) -> np.ndarray:
+    """(N,) bool, the labels called wrong that may be changed without asking anybody.
+
+    Args:
+        source: The data.
+        found: The audit by all columns.
+        folds: As in ``train_folds``.
+        seed: As in ``train_folds``.
+        watch: As in ``train_folds``.
+    """
+    assert found.suggested is not None
+    assert found.suggestion_probability is not None
+    sure = found.issue & (found.suggestion_probability >= SURE)
+    views = two_views(source.features, source.groups, source.labels) if sure.any() else []
+    if not views:
+        return np.zeros(len(sure), bool)
+    for view in views:
+        x = np.ascontiguousarray(source.features[:, view])
+        shares = train_folds(x, source.labels, len(source.classes), folds, kinds=("linear",), seed=seed, watch=watch)
+        by_half = audit(source.labels, shares.probabilities)
+        assert by_half.suggested is not None
+        sure &= (by_half.quality < 0.5) & (by_half.suggested == found.suggested)
+    return sure

@@ -1,0 +1,511 @@
+"""`curriculum clean`: messy tables, odd pictures and texts, written here, are read as their owner means them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from torchcurriculum.audit import audit
+from torchcurriculum.clean.command import clean, without_unlearnt
+from torchcurriculum.clean.csvfile import Layout, find_layout
+from torchcurriculum.clean.folds import Folds, fold_numbers, train_folds
+from torchcurriculum.clean.pictures import open_picture, read_pictures
+from torchcurriculum.clean.reading import read
+from torchcurriculum.clean.tables import read_table
+from torchcurriculum.clean.text import read_texts, text_features
+from torchcurriculum.clean.userdata import UserData
+from torchcurriculum.clean.views import surely, two_views
+from torchcurriculum.cli import main
+
+from . import official
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("pandas")
+
+ROWS = 120
+
+
+def write(
+    path: Path,
+    columns: dict[str, Callable[[int], str]],
+    rows: int = ROWS,
+    sep: str = ",",
+    encoding: str = "utf-8",
+    label: Callable[[int], str] = lambda row: "ab"[row % 2],
+) -> Path:
+    cells = [[*columns, "label"], *([*(make(row) for make in columns.values()), label(row)] for row in range(rows))]
+    path.write_bytes(("\r\n".join(sep.join(line) for line in cells) + "\r\n").encode(encoding))
+    return path
+
+
+def number(row: int) -> float:
+    """Numbers without an order that follow from the row."""
+    return random.Random(row).uniform(-3, 3)
+
+
+def taken(path: Path, **options: object) -> dict[str, str]:
+    return {one.name: one.taken for one in read_table(path, **options).columns}  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda row: f"{number(row):.3f}", "number"),
+        (lambda row: f'"{1000 * abs(number(row)):,.1f}"', "number"),
+        (lambda row: f"{1000 * abs(number(row)):,.1f}".replace(",", "'"), "number"),
+        (lambda row: f"$ {number(row):.2f}", "number"),
+        (lambda row: f"{number(row):.1f} %", "number"),
+        (lambda row: "n/a" if row % 7 == 0 else f"{number(row):.1e}", "number"),
+        (lambda row: "?" if row % 50 == 3 else str(row % 9), "number"),
+        (lambda row: ("yes", "No")[row % 3 == 0], "yes/no"),
+        (lambda row: ("TRUE", "false", "")[row % 3], "yes/no"),
+        (lambda row: f"2024-{1 + row % 12:02}-{1 + row % 28:02}", "date"),
+        (lambda row: f"{1 + row % 28:02}.{1 + row % 12:02}.2024 13:{row % 60:02}", "date"),
+        (lambda row: f"{1 + row % 12}/{1 + row % 28}/2024", "date"),
+        (lambda row: f"{1 + row % 28} Mar 20{10 + row % 9}", "date"),
+        (lambda row: ("red", "green", "", "blue")[row % 4], "category"),
+        (lambda row: f"0{1000 + row % 7}", "category"),
+        (lambda row: f"customer {row} says that it is {number(row):.3f}", "text"),
+        (lambda row: f"K-{row:04}", "id"),
+        (lambda row: str(row), "id"),
+        (lambda row: str(ROWS - row), "id"),
+        (lambda row: str((row * 7) % ROWS + 5), "id"),
+        (lambda row: "same", "left out"),
+        (lambda row: "", "left out"),
+        (lambda row: ("no", "yes")[row % 2], "yes/no"),
+        (lambda row: ("north", "south")[row % 2], "left out"),
+    ],
+)
+def test_every_kind_of_column(tmp_path: Path, make: Callable[[int], str], kind: str) -> None:
+    path = write(tmp_path / "x.csv", {"it": make, "other": lambda row: str(number(row + 1000))})
+    source = read_table(path, features="tfidf" if kind == "text" else None)
+    found = {one.name: one.taken for one in source.columns}
+    assert found == {"label": "label", "it": kind, "other": "number"}
+    assert np.isfinite(source.features).all()
+    assert source.features.dtype == np.float32
+    assert set(source.groups.tolist()) == ({2} if kind in ("id", "left out") else {1, 2})
+
+
+def test_numbers_of_every_land_are_the_same_numbers(tmp_path: Path) -> None:
+    values = [1000 * abs(number(row)) + 1000 for row in range(ROWS)]
+    forms = {
+        "plain": lambda row: f"{values[row]:.1f}",
+        "english": lambda row: f'"{values[row]:,.1f}"',
+        "swiss": lambda row: f"{values[row]:,.1f}".replace(",", "’"),
+    }
+    german = {"german": lambda row: f"{values[row]:,.1f}".translate(str.maketrans(",.", ".,"))}
+    english = read_table(write(tmp_path / "a.csv", forms)).features
+    assert np.array_equal(english[:, 0], english[:, 1])
+    assert np.array_equal(english[:, 0], english[:, 2])
+    there = read_table(write(tmp_path / "b.csv", german, sep=";"))
+    assert np.array_equal(there.features[:, 0], english[:, 0])
+    assert "decimal comma" in there.message()
+
+
+def test_thousands_that_could_be_fractions_follow_the_rest_of_the_file(tmp_path: Path) -> None:
+    columns = {"count": lambda row: f"{row % 9 + 1}.{(row * 37) % 900 + 100}", "size": lambda row: f"{row % 7},5"}
+    with_commas = read_table(write(tmp_path / "a.csv", columns, sep=";"))
+    alone = read_table(write(tmp_path / "b.csv", {"count": columns["count"]}, sep=";"))
+    first = [one.why for one in with_commas.columns if one.name == "count"]
+    assert "decimal comma" in first[0]
+    assert "comma" not in alone.message()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+def test_encodings_and_separators_are_found_out(tmp_path: Path, encoding: str, sep: str) -> None:
+    columns = {"größe": lambda row: str(number(row)), "straße": lambda row: ("Köln", "Zürich")[row % 3 == 0]}
+    path = write(tmp_path / "x.csv", columns, 40, sep, encoding)
+    assert find_layout(path) == Layout(encoding, sep)
+    source = read_table(path)
+    assert [one.name for one in source.columns] == ["label", "größe", "straße"]
+    assert source.show(0)["values"]["straße"] == "Zürich"
+    assert source.ids[:2] == ["line 2", "line 3"]
+    assert (source.layout["separator"], source.layout["encoding"]) == (sep, encoding)
+
+
+def test_quotes_in_tab_separated_text_stand_for_themselves(tmp_path: Path) -> None:
+    lines = ["sentence\tlabel", *(f'"what a {row} film\t{row % 2}' for row in range(ROWS))]
+    (tmp_path / "x.tsv").write_text("\n".join(lines) + "\n")
+    source = read_table(tmp_path / "x.tsv", features="tfidf")
+    assert len(source) == ROWS
+    assert source.show(3)["text"] == '"what a 3 film'
+
+
+def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
+    rows = [f'{number(row)},"two\nlines",{"ab"[row % 2]}' for row in range(20)]
+    (tmp_path / "x.csv").write_text("a,note,label\n\n" + "\n".join(rows) + "\n")
+    source = read_table(tmp_path / "x.csv")
+    assert source.ids[:3] == ["line 4", "line 6", "line 8"]
+    assert source.rows[:3].tolist() == [0, 1, 2]
+
+
+def test_an_index_of_a_sorted_file_is_left_out(tmp_path: Path) -> None:
+    columns = {"": str, "time": lambda row: str(1_600_000_000 + row * row), "x": lambda row: str(number(row))}
+    half = lambda row: "ab"[row >= ROWS // 2]  # noqa: E731
+    path = write(tmp_path / "x.csv", columns, label=half)
+    assert taken(path) == {"label": "label", "(no name)": "id", "time": "left out", "x": "number"}
+    assert "give the label away" in read_table(path).message()
+    path = write(tmp_path / "y.csv", columns)
+    assert taken(path)["time"] == "number", "in a file that is not sorted by the label, a time is a feature"
+
+
+def test_flags_overrule(tmp_path: Path) -> None:
+    columns = {"a": lambda row: str(number(row)), "b": lambda row: "xy"[row % 3 == 0], "c": lambda row: f"n{row // 2}"}
+    path = write(tmp_path / "x.csv", columns)
+    source = read_table(path, label="b", id="c", drop=["label"])
+    assert source.classes == ["x", "y"]
+    assert source.ids[4] == "n2"
+    assert {one.name: one.taken for one in source.columns} == {
+        "b": "label",
+        "a": "number",
+        "c": "id",
+        "label": "left out",
+    }
+    for options, words in (
+        ({"label": "z"}, "has no column called 'z'; it has a, b, c, label"),
+        ({"drop": ["z"]}, "has no column called 'z'"),
+        ({"id": "label"}, "the column 'label' holds the classes"),
+        ({"features": "tfidf"}, "no column of this table holds text"),
+        ({"sep": ";"}, "must name two or more columns"),
+        ({"encoding": "nonsense"}, "there is no encoding called 'nonsense'"),
+        ({"encoding": "utf-16"}, "is no text in utf-16"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            read_table(path, **options)  # type: ignore[arg-type]
+
+
+def test_rows_that_cannot_be_used_are_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row)), "b": lambda row: str(number(row + 500))}, 30)
+    with open(path, "a", newline="") as file:
+        file.write("1,2,\r\n1,2\r\n1,2,3,a\r\n1,2,rare\r\n1,2,a\r\n")
+    source = read_table(path)
+    assert source.rows.tolist() == [*range(30), 34]
+    assert source.skipped == [
+        ("line 32", "it has no label"),
+        ("line 33", "it has 2 cells, not 3"),
+        ("line 34", "it has 4 cells, not 3"),
+        ("line 35", "its class has fewer than 5 rows"),
+    ]
+    assert "left out, it has no label: line 32" in source.message()
+    with pytest.raises(ValueError, match=r"3 rows that cannot be used \(--strict\); line 32: it has no label"):
+        read_table(path, strict=True)
+
+
+def test_classes_that_look_alike_and_labels_that_are_numbers(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.csv", {"a": lambda row: str(number(row))}, label=lambda row: ("cat", "Cat ", "dog")[row % 3]
+    )
+    assert "the classes 'Cat' and 'cat' are taken as different" in read_table(path).message()
+    path = write(tmp_path / "y.csv", {"a": lambda row: str(number(row))}, 300, label=lambda row: f"{row % 100}.5")
+    with pytest.raises(ValueError, match="100 different values in 300 rows, all numbers, and not classes"):
+        read_table(path)
+
+
+def test_parquet_is_read_with_its_types(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(
+        {
+            "when": pandas.date_range("2024-01-01", periods=60, freq="7h"),
+            "size": [None if row % 9 == 0 else number(row) for row in range(60)],
+            "fine": [row % 3 == 0 for row in range(60)],
+            "kind": pandas.Categorical(["x" if row % 5 else "y" for row in range(60)]),
+            "label": [row % 2 for row in range(60)],
+        }
+    )
+    frame.to_parquet(tmp_path / "x.parquet")
+    source = read_table(tmp_path / "x.parquet")
+    kinds = {one.name: one.taken for one in source.columns}
+    assert kinds == {"label": "label", "when": "date", "size": "number", "fine": "yes/no", "kind": "category"}
+    assert source.classes == ["0", "1"]
+    assert source.layout["encoding"] is None if "encoding" in source.layout else True
+    with pytest.raises(ValueError, match="--sep and --encoding are for text"):
+        read_table(tmp_path / "x.parquet", sep=";")
+
+
+# ---------------------------------------------------------------------- pictures and texts
+
+
+def shapes(folder: Path, of_each: int = 14) -> Path:
+    """Circles and stripes of many kinds of file."""
+    across, down = np.meshgrid(np.arange(40), np.arange(30))
+    for name in ("round", "striped"):
+        (folder / name).mkdir(parents=True)
+        for row in range(of_each):
+            draw = random.Random(f"{name}{row}")
+            middle = (draw.randint(12, 28), draw.randint(10, 20))
+            disk = (across - middle[0]) ** 2 + (down - middle[1]) ** 2 < draw.randint(30, 60)
+            bright = 255 * (disk if name == "round" else (across + row) % 8 < 4).astype(np.uint8)
+            kind = row % 7
+            grey = Image.fromarray(bright)
+            path = folder / name / f"{row}"
+            if kind == 0:
+                grey.save(f"{path}.png")
+            elif kind == 1:
+                grey.convert("RGBA").save(f"{path}.png")
+            elif kind == 2:
+                grey.convert("P").save(f"{path}.gif")
+            elif kind == 3:
+                Image.fromarray(bright.astype(np.uint16) * 256).save(f"{path}.png")
+            elif kind == 4:
+                exif = Image.Exif()
+                exif[0x0112] = 6
+                grey.rotate(90, expand=True).convert("RGB").save(f"{path}.jpg", exif=exif, quality=95)
+            elif kind == 5:
+                grey.convert("CMYK").save(f"{path}.tiff")
+            else:
+                grey.convert("LA").resize((17, 60)).save(f"{path}.png")
+    return folder
+
+
+def test_pictures_of_every_kind(tmp_path: Path) -> None:
+    folder = shapes(tmp_path / "data")
+    (folder / "round" / "broken.jpg").write_bytes(b"\xff\xd8 not a picture")
+    (folder / "round" / "notes.doc").write_text("x")
+    (folder / ".hidden").mkdir()
+    upright = np.asarray(open_picture(folder / "striped" / "4.jpg").convert("L")).astype(int)
+    plain = np.asarray(open_picture(folder / "striped" / "0.png").convert("L")).astype(int)
+    assert upright.shape == plain.shape == (30, 40), "turned as its EXIF data say"
+    assert np.abs(np.roll(plain, -4, 1) - upright)[:, 8:-8].mean() < 30
+    source = read_pictures(folder)
+    assert source.classes == ["round", "striped"]
+    assert len(source) == 28
+    assert source.skipped[0][0] == "round/broken.jpg"
+    assert "cannot be read as an image" in source.skipped[0][1]
+    assert source.ids[0] == "round/0.png"
+    assert source.show(0)["picture"].startswith(b"\xff\xd8")
+    found = train_folds(source.features, source.labels, 2, kinds=("network", "linear"))
+    assert (found.probabilities.argmax(1) == source.labels).mean() > 0.8
+    with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image: .* \(--strict\)"):
+        read_pictures(folder, strict=True)
+    with pytest.raises(ValueError, match="--features resnet9000: there is no such file"):
+        read_pictures(folder, features="resnet9000")
+
+
+def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torchcurriculum.lab.sources import MODELS
+
+    small = [torch.nn.Conv2d(3, 4, 3, 4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(4, 2)]
+    monkeypatch.setitem(MODELS, "small", lambda problem: torch.nn.Sequential(*small))
+    folder = official.image_folder(tmp_path / "data")
+    (folder / "cats" / "broken.png").write_bytes(b"nothing")
+    out = tmp_path / "runs"
+    asked = ["run", "image-folder", "--model", "small", "--seeds", "0", "--epochs", "1", "--method", "vanilla"]
+    with pytest.warns(UserWarning, match=r"1 pictures in .* cannot be read and are left out: .*broken.png"):
+        assert main([*asked, "--data", str(folder), "--out", str(out)]) == 0
+    (folder / "cats" / "broken.png").unlink()
+    assert main([*asked, "--data", str(folder), "--out", str(out)]) == 2
+    assert "on other data" in capsys.readouterr().err
+    from torchcurriculum import Record
+
+    shutil.rmtree(out / "vanilla")
+    Record(3, {}, out / "vanilla" / "seed-0").flush()  # as of a run that ended before its first epoch
+    assert main([*asked, "--data", str(folder), "--out", str(out)]) == 0
+
+
+def test_a_pretrained_network_is_found_by_its_weights(tmp_path: Path) -> None:
+    import safetensors.torch
+
+    from torchcurriculum.clean.efficientnet import EfficientNetB0
+
+    torch.manual_seed(0)
+    safetensors.torch.save_file(EfficientNetB0().state_dict(), tmp_path / "w.safetensors")
+    source = read_pictures(shapes(tmp_path / "data", of_each=5), features=str(tmp_path / "w.safetensors"))
+    assert "pretrained network in w.safetensors" in source.message()
+    assert source.features.shape == (10, 10)
+
+
+def test_texts_in_folders(tmp_path: Path) -> None:
+    for name, words in (("ham", "meeting at noon"), ("spam", "win a prize now")):
+        (tmp_path / name).mkdir()
+        for row in range(8):
+            (tmp_path / name / f"{row}.txt").write_bytes(f"{words} für {row}".encode("cp1252" if row % 2 else "utf-8"))
+    (tmp_path / "ham" / "empty.txt").touch()
+    (tmp_path / "ham" / "binary.txt").write_bytes(b"\0\1")
+    source = read(tmp_path, features="tfidf")
+    assert source.kind == "text"
+    assert source.show(1)["text"] == "meeting at noon für 1"
+    assert {name for name, _ in source.skipped} == {"ham/empty.txt", "ham/binary.txt"}
+    with pytest.raises(ValueError, match=r"binary.txt cannot be read \(--strict\): it is no text"):
+        read_texts(tmp_path, strict=True)
+    with pytest.raises(ValueError, match="--label is for tables"):
+        read(tmp_path, label="x")
+    with pytest.raises(ValueError, match="--features for text must be one of minilm, tfidf, got 'bert'"):
+        text_features(["a"], "bert")
+
+
+# ---------------------------------------------------------------------- folds and the command
+
+
+def test_folds_hold_out_every_row_once_and_equal_rows_together() -> None:
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 400)
+    features = draw.normal(size=(400, 4)).astype(np.float32)
+    features[200:] = features[:200]
+    held = fold_numbers(labels, features, 5, seed=3)
+    assert np.array_equal(held[200:], held[:200])
+    assert set(held.tolist()) == set(range(5))
+    assert not np.array_equal(held, fold_numbers(labels, features, 5, seed=4))
+    state, first = torch.get_rng_state(), train_folds(features, labels, 3, epochs=2)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(first.probabilities, train_folds(features, labels, 3, epochs=2).probabilities)
+    assert first.probabilities.sum(1) == pytest.approx(np.ones(400), abs=1e-5)
+    # Labels by chance cannot be told by who did not see them, though each row stands there twice.
+    assert (first.probabilities.argmax(1) == labels).mean() < 0.5
+
+
+def test_rows_are_judged_without_their_own_label() -> None:
+    draw = np.random.default_rng(1)
+    labels = np.repeat([0, 1], 150)
+    features = (draw.normal(size=(300, 3)) + 4 * labels[:, None]).astype(np.float32)
+    wrong = labels.copy()
+    wrong[[3, 200]] = [1, 0]
+    found = train_folds(features, wrong, 2).probabilities
+    assert found[3].argmax() == 0
+    assert found[200].argmax() == 1
+
+
+def made(labels: np.ndarray, features: np.ndarray) -> UserData:
+    """Data whose every feature is a column."""
+    n, columns = features.shape
+    return UserData(
+        kind="table",
+        path=Path("x.csv"),
+        labels=labels,
+        classes=["no", "yes"],
+        ids=[f"line {row}" for row in range(n)],
+        features=features.astype(np.float32),
+        groups=np.arange(1, columns + 1),
+        rows=np.arange(n),
+    )
+
+
+def test_exceptions_to_one_column_are_not_surely_wrong_labels() -> None:
+    draw = np.random.default_rng(0)
+    true = np.repeat([0, 1], 200)
+    flips = np.arange(400) % 10 == 0
+    given = np.where(flips, 1 - true, true)
+    # All four columns tell the class: what contradicts both halves is a wrong label.
+    clear = made(given, draw.normal(size=(400, 4)) + 4 * true[:, None])
+    # One column tells the given label, with the same rows as exceptions; the others tell nothing.
+    risky = made(given, np.column_stack([true + 0.1 * draw.normal(size=400), draw.normal(size=(400, 3))]))
+    assert [len(part) for part in two_views(clear.features, clear.groups, given)] == [2, 2]
+    for data, least, most in ((clear, 30, 40), (risky, 0, 0)):
+        shares = train_folds(data.features, given, 2, kinds=("linear",)).probabilities
+        found = audit(given, shares)
+        assert found.issue.sum() > 30, "both look alike to a classifier of all columns"
+        sure = surely(data, found)
+        assert least <= sure.sum() <= most
+        assert not (sure & ~flips).any()
+
+
+def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
+    labels = np.array([0] * 60 + [1] * 60 + [2] * 6)
+    data = made(labels, np.ones((126, 2)))
+    data = dataclasses.replace(data, classes=["a", "b", "rare"])
+    shares = np.full((126, 3), 0.1, np.float32)
+    shares[np.arange(126), np.where(labels == 2, 0, labels)] = 0.8
+    small, by = without_unlearnt(data, Folds(shares, "", 0.0))
+    assert small.classes == ["a", "b"]
+    assert small.ids == data.ids[:120]
+    assert small.skipped[0] == ("line 120", "its class is too small to be learnt")
+    assert by.probabilities.shape == (120, 2)
+    assert by.probabilities.sum(1) == pytest.approx(np.ones(120))
+
+
+@pytest.fixture(scope="module")
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A semicolon-separated Latin-1 file with 30 wrong labels of 400, cleaned by the command."""
+    folder = tmp_path_factory.mktemp("clean")
+    columns = {
+        "Kunde": lambda row: f"K{row:04}",
+        "Größe": lambda row: f"{number(row) + 6 * (row % 2):.2f}".replace(".", ","),
+        "Umsatz": lambda row: f"{1000 + 300 * number(row + 1000) + 2500 * (row % 2):,.1f}".translate(
+            str.maketrans(",.", ".,")
+        ),
+        "Ort": lambda row: ("Köln", "Bonn", "Ulm")[row % 3],
+    }
+    wrong = set(range(0, 400, 14))
+    write(folder / "k.csv", columns, 400, ";", "cp1252", lambda row: ("schön", "übel")[(row % 2) ^ (row in wrong)])
+    place = str(folder / "k")
+    assert main(["clean", f"{place}.csv", "--out", f"{place}-fixed.csv", "--review", f"{place}-review"]) == 0
+    return folder
+
+
+def test_the_command_finds_wrong_labels_and_writes_the_file_without_them(cleaned: Path) -> None:
+    before, after = ((cleaned / name).read_bytes().split(b"\r\n") for name in ("k.csv", "k-fixed.csv"))
+    changed = [row for row, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]
+    wrong = set(range(0, 400, 14))
+    assert {row - 1 for row in changed} <= wrong, "nothing that was right is changed"
+    assert len(changed) > 0.6 * len(wrong)
+    assert all(before[row].rsplit(b";", 1)[0] == after[row].rsplit(b";", 1)[0] for row in changed)
+    proposal = json.loads((cleaned / "k-review" / "proposal.json").read_text())
+    assert proposal["source"]["label"] == "label"
+    assert proposal["source"]["id"] == "Kunde"
+    assert not proposal["health"]
+    assert proposal["share"]["low"] <= len(wrong) / 400 <= proposal["share"]["high"]
+    first = proposal["rows"][0]
+    assert first["id"] == f"K{first['row']:04}"
+    assert next(iter(first["show"]["values"])) in ("Größe", "Umsatz"), "the telling columns come first"
+    assert "more like" in first["why"]
+    assert "<html" in (cleaned / "k-review" / "review.html").read_text()[:200].lower()
+    with open(cleaned / "k-fixed.changes.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(changed)
+
+
+def test_the_command_says_how_it_took_everything_and_shows_progress(
+    cleaned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["clean", str(cleaned / "k.csv"), "--review", str(tmp_path / "r"), "--epochs", "2", "--drop", "Ort"]) == 0
+    )
+    said = capsys.readouterr().out
+    assert "400 rows, 2 classes in the column 'label' (--label)" in said
+    assert "read as cp1252, separated by semicolons" in said
+    assert "Ort     left out  named by --drop" in said
+    assert "training: 1 of" in said
+    assert f"curriculum fix {tmp_path / 'r'} --out FIXED" in said
+
+
+def test_labels_by_chance_are_not_a_finding(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    path = write(
+        tmp_path / "x.csv", {"a": lambda row: str(number(row))}, 300, label=lambda row: draw.choice(["left", "right"])
+    )
+    lines: list[str] = []
+    proposal = clean(path, out=tmp_path / "y.csv", review=tmp_path / "r", echo=lines.append)
+    assert proposal.health
+    assert not proposal.rows
+    assert any(line.startswith("No label is called wrong.") for line in lines)
+    assert (tmp_path / "y.csv").read_bytes() == path.read_bytes()
+
+
+def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
+    (tmp_path / "empty").mkdir()
+    for words, message in (
+        (["nowhere.csv"], "nowhere.csv is missing"),
+        ([str(tmp_path / "empty")], "holds no pictures"),
+        ([str(path), "--folds", "1"], "--folds must be at least 2, got 1"),
+        ([str(path), "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        ([str(path), "--out", str(path)], "exists; give another name by --out"),
+        ([str(path), "--features", "minilm"], "no column of this table holds text"),
+        ([str(tmp_path), "--review", str(tmp_path / "r")], "lies in the data itself"),
+    ):
+        assert main(["clean", *words]) == 2
+        assert message in capsys.readouterr().err

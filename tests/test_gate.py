@@ -1,0 +1,333 @@
+"""When the audit must not speak: broken runs and clean data; and what its numbers mean where it does."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from torchcurriculum import Arrays, Curriculum, Predictions, Record, methods
+from torchcurriculum.audit import Audit, audit
+from torchcurriculum.audit.channel import Channel
+
+datasets = pytest.importorskip("sklearn.datasets")
+
+Table = tuple[np.ndarray, np.ndarray]
+
+
+def out_of_fold(x: np.ndarray, y: np.ndarray, classes: int, trees: bool = False) -> np.ndarray:
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold
+    from sklearn.preprocessing import StandardScaler
+
+    x = StandardScaler().fit_transform(x)
+    shares = np.zeros((len(y), classes))
+    for rows, held in KFold(4, shuffle=True, random_state=0).split(x):
+        model = ExtraTreesClassifier(40, random_state=0) if trees else LogisticRegression(max_iter=200)
+        model.fit(x[rows], y[rows])
+        shares[np.ix_(held, model.classes_)] = model.predict_proba(x[held])
+    return shares
+
+
+def flipped(y: np.ndarray, rate: float, classes: int, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return np.where(draw.random(len(y)) < rate, (y + draw.integers(1, classes, len(y))) % classes, y)
+
+
+# ---------------------------------------------------------------------- clean data
+
+
+def _ties() -> Table:
+    """A number cut into four classes: rows beside a cut are ties."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1000, 6))
+    total = x.sum(axis=1) + draw.normal(0, 0.5, 1000)
+    return x, np.digitize(total, np.quantile(total, [0.25, 0.5, 0.75]))
+
+
+def _words() -> Table:
+    """Counts of 25 words from one of six topics."""
+    draw = np.random.default_rng(0)
+    topics, y = draw.dirichlet(np.full(100, 0.1), 6), draw.integers(0, 6, 900)
+    topics = (topics + topics.mean(axis=0)) / 2
+    return np.stack([draw.multinomial(25, topics[k]) for k in y]).astype(np.float64), y
+
+
+def _rare() -> Table:
+    draw = np.random.default_rng(0)
+    y = (draw.random(1500) < 0.06).astype(np.int64)
+    return draw.normal(size=(1500, 8)) + 1.5 * y[:, None], y
+
+
+def _made(**options: object) -> Callable[[], Table]:
+    known = {"n_features": 12, "n_informative": 8, "n_redundant": 0, "flip_y": 0, "random_state": 0}
+    return functools.partial(datasets.make_classification, **{**known, **options})
+
+
+CLEAN: dict[str, Callable[[], Table]] = {
+    "iris": functools.partial(datasets.load_iris, return_X_y=True),
+    "wine": functools.partial(datasets.load_wine, return_X_y=True),
+    "breast cancer": functools.partial(datasets.load_breast_cancer, return_X_y=True),
+    "digits": functools.partial(datasets.load_digits, return_X_y=True),
+    "blobs": functools.partial(datasets.make_blobs, 600, centers=4, random_state=0),
+    "wide blobs": functools.partial(datasets.make_blobs, 600, centers=4, cluster_std=3.0, random_state=0),
+    "moons": functools.partial(datasets.make_moons, 600, noise=0.3, random_state=0),
+    "two classes": _made(n_samples=800, n_clusters_per_class=1),
+    "clusters": _made(n_samples=800, class_sep=0.7),
+    "five classes": _made(n_samples=1000, n_classes=5),
+    "ties": _ties,
+    "words": _words,
+    "a rare class": _rare,
+}
+
+
+@pytest.mark.parametrize("trees", [False, True], ids=["linear", "trees"])
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_is_called_wrong_in_clean_data(name: str, trees: bool) -> None:
+    x, y = CLEAN[name]()
+    found = audit(y, out_of_fold(x, y, int(y.max()) + 1, trees), features=x)
+    assert not found.issue.any()
+    assert found.share_low == 0.0
+    assert found.summary().startswith("No label is called wrong")
+
+
+@pytest.mark.parametrize("name", ["breast cancer", "digits", "blobs", "ties", "words"])
+def test_flipped_labels_are_found(name: str) -> None:
+    """The other side: silence alone would pass the tests above."""
+    x, true = CLEAN[name]()
+    classes = int(true.max()) + 1
+    y = flipped(true, 0.2, classes)
+    wrong = y != true
+    found = audit(y, out_of_fold(x, y, classes, trees=name != "ties"), features=x)
+    assert not found.health
+    assert found.share_low <= wrong.mean() <= found.share_high
+    assert found.share == pytest.approx(wrong.mean(), abs=0.05)
+    assert (found.issue & wrong).sum() > 0.6 * wrong.sum()
+    assert (found.issue & ~wrong).sum() < 0.2 * found.issue.sum()
+    assert found.suggested is not None
+    assert (found.suggested == true)[found.issue & wrong].mean() > 0.7
+
+
+# ---------------------------------------------------------------------- broken probabilities
+
+
+def _shuffled() -> Table:
+    x, y = CLEAN["digits"]()
+    return x, np.random.default_rng(0).permutation(y)
+
+
+BROKEN: dict[str, tuple[Callable[[], Table], str]] = {
+    "shuffled labels": (_shuffled, "no better than chance"),
+    "constant features": (lambda: (np.ones((300, 3)), np.arange(300) % 3), "no better than chance"),
+    "20 rows": (lambda: tuple(part[::8][:20] for part in CLEAN["iris"]()), "too few rows"),  # type: ignore[dict-item]
+    "1,000 classes": (
+        lambda: (np.random.default_rng(0).normal(size=(3000, 4)), np.arange(3000) % 1000),
+        "too few rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_predictions_are_not_judged_by(name: str) -> None:
+    make, reason = BROKEN[name]
+    x, y = make()
+    classes = int(y.max()) + 1
+    if classes == 1000:  # what a network of so many classes knows after a while: a little
+        shares = np.full((3000, 1000), 0.5 / 999)
+        shares[np.arange(3000), np.where(np.arange(3000) % 2, y, (y + 1) % 1000)] = 0.5
+    else:
+        shares = out_of_fold(x, y, classes)
+    silent(audit(y, shares), reason)
+
+
+def silent(found: Audit, reason: str) -> None:
+    assert reason in found.health[0]
+    assert not found.issue.any()
+    assert np.isnan(found.quality).all()
+    assert (found.share, found.share_low, found.share_high) == (0.0, 0.0, 1.0)
+    assert found.health[0] in found.summary()
+
+
+def test_one_class_and_a_whole_class() -> None:
+    shares = np.tile([0.9, 0.1], (300, 1))
+    silent(audit(np.zeros(300, dtype=int), shares), "the same label")
+    draw = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    sure = draw.uniform(0.8, 0.99, 600)
+    said = np.where((y == 2) & (draw.random(600) < 0.9), 1, y)  # the network does not know class 2
+    shares = np.repeat(((1 - sure) / 2)[:, None], 3, 1)
+    shares[np.arange(600), said] = sure
+    silent(audit(y, shares, classes=["a", "b", "c"]), "Nearly all labels of class 'c' look wrong")
+
+
+def test_a_network_that_missed_a_region_is_noticed_by_the_neighbours() -> None:
+    """A linear model of clusters is sure, and wrong, of whole clusters: to its probabilities that is noise."""
+    x, y = datasets.make_classification(1000, 20, n_informative=5, flip_y=0, class_sep=0.5, random_state=1)
+    shares = out_of_fold(x, y, 2)
+    assert audit(y, shares).issue.sum() > 50
+    silent(audit(y, shares, features=x), "lie among rows of the same label")
+
+
+# ---------------------------------------------------------------------- broken runs
+
+
+def run(x: np.ndarray, y: np.ndarray, epochs: int = 12, lr: float = 0.3, name: str = "vanilla") -> Record:
+    inputs, labels, classes = torch.tensor(x, dtype=torch.float32), torch.tensor(y), int(y.max()) + 1
+    inputs = (inputs - inputs.mean(0)) / (inputs.std(0) + 1e-6)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(inputs.shape[1], 32), nn.ReLU(), nn.Linear(32, max(classes, 2)))
+    data = Arrays(inputs, labels)
+    curriculum = Curriculum(methods.build(name, len(data), epochs), data, batch_size=64, seed=0, samples=True)
+    optimizer, predictions = torch.optim.SGD(model.parameters(), lr=lr), Predictions(labels, max(classes, 2))
+    for _ in range(epochs):
+        for batch in curriculum.epoch(model):
+            loss = curriculum.loss(model, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            predictions.note(model(inputs))
+    for word, values in {"labels": y, **predictions.arrays()}.items():
+        curriculum.record.set_array(word, values)
+    return curriculum.record
+
+
+def test_a_healthy_run_with_flipped_labels_speaks() -> None:
+    x, true = CLEAN["digits"]()
+    y = flipped(true, 0.2, 10)
+    wrong = y != true
+    found = audit(run(x, y))
+    assert not found.health
+    assert found.share == pytest.approx(wrong.mean(), abs=0.03)
+    assert found.share_low <= wrong.mean() <= found.share_high
+    assert (found.issue & ~wrong).sum() < 0.1 * found.issue.sum()
+    assert (found.issue & wrong).sum() > 0.8 * wrong.sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("digits", {}, "one group"),
+        ("moons", {}, "one group"),
+        ("shuffled", {"epochs": 4}, "no better than chance|learnt nothing"),
+        ("digits", {"epochs": 2}, "too short"),
+        ("20 rows", {}, "too few rows"),
+        ("constant", {}, "no better than chance|learnt nothing"),
+        ("one class", {}, "the same label"),
+    ],
+)
+def test_broken_and_clean_runs_do_not_speak(name: str, options: dict[str, int], reason: str) -> None:
+    x, y = _shuffled() if name == "shuffled" else CLEAN.get(name, CLEAN["digits"])()
+    if name == "20 rows":
+        x, y = x[:20], y[:20]
+    elif name == "constant":
+        x = np.ones_like(x)
+    elif name == "one class":
+        y = np.zeros_like(y)
+    found = audit(run(x, y, **options))
+    assert any(one in found.health[0] for one in reason.split("|")), found.health
+    assert not found.issue.any()
+
+
+def test_a_run_that_diverged_does_not_speak() -> None:
+    """As `curriculum run image-folder --method rapw` did: mean loss 1.2e8, 43 right labels called wrong."""
+    x, y = CLEAN["digits"]()
+    for name in ("vanilla", "rapw"):
+        try:
+            record = run(x, y, epochs=6, lr=1e4, name=name)
+        except ValueError as error:  # the losses are refused by name before an audit is asked for
+            assert "finite" in str(error)  # noqa: PT017
+            continue
+        silent(audit(record), "The run diverged")
+    draw = np.random.default_rng(0)
+    record = Record(300)
+    for scale in (2.3, 5.0, 1e4, 1e8):
+        record.append({}, losses=scale * draw.exponential(size=300))
+    silent(audit(record), "The run diverged: its mean loss ended at")
+    record.append({}, losses=np.full(300, math.nan))
+    silent(audit(record), "The run diverged: its last losses are not finite")
+
+
+def test_labels_learnt_by_heart_widen_the_interval() -> None:
+    """As on a CSV with rapw at 60 epochs: 8 % stand out, 13.2 % are wrong, and 15 % of held-out labels disagree."""
+    draw, n = np.random.default_rng(0), 1200
+    wrong = np.arange(n) < 158
+    learnt = np.arange(n) < 62
+    y, accepted = np.arange(n) % 2, draw.beta(12, 1, n)
+    mine = np.where(wrong & ~learnt, 1 - accepted, accepted)
+    shares = np.stack([np.where(y == 0, mine, 1 - mine), np.where(y == 1, mine, 1 - mine)], axis=1)
+    record = Record(n)
+    for _ in range(4):
+        record.append({"valid_acc": 0.85}, losses=-np.log(mine.clip(1e-3)))
+    record.set_array("labels", y)
+    record.set_array("mean_probabilities", shares)
+    found = audit(record)
+    assert not found.health
+    assert found.share_low < 0.132 < found.share_high
+    assert found.quality[learnt].max() < 0.97
+
+
+def test_a_network_at_chance_on_held_out_rows_does_not_speak() -> None:
+    x, true = CLEAN["digits"]()
+    record = run(x, flipped(true, 0.2, 10))
+    record.epochs[-1]["valid_acc"] = 0.11
+    silent(audit(record), "no better than chance on held-out rows: 11.0%")
+
+
+# ---------------------------------------------------------------------- numbers and arguments
+
+
+def test_the_posterior_by_hand() -> None:
+    """p = (0.8, 0.2), squared and normalised: (16, 1) / 17. A label 1 is right with odds 1 * 0.9 to 16 * 0.3."""
+    channel = Channel(2.0, np.zeros(2), np.array([[0.7, 0.3], [0.1, 0.9]]))
+    shares = np.array([[0.8, 0.2]])
+    assert channel.true_shares(shares)[0] == pytest.approx([16 / 17, 1 / 17])
+    assert channel.posterior(shares, np.array([1]))[0, 1] == pytest.approx(0.9 / (0.9 + 16 * 0.3))
+
+
+def test_names_of_classes_and_samples() -> None:
+    x, true = CLEAN["iris"]()
+    y = flipped(true, 0.15, 3)
+    shares, words = out_of_fold(x, y, 3, trees=True), ["setosa", "versicolor", "virginica"]
+    found = audit([words[label] for label in y], shares, classes=words, names=[f"flower {row}" for row in range(150)])
+    again = audit(y, shares)
+    assert np.array_equal(found.order, again.order)
+    assert found.name(3) == "flower 3"
+    assert (found.classes, again.classes) == (words, None)
+    assert not found.issue.any() or found.rows(1)[0]["suggestion_probability"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("labels", "shares", "options", "message"),
+    [
+        ([0, 1], None, {}, "there are no pred_probs"),
+        ([0, 1], [[0.5, 0.5]], {}, r"one for each of the 1 rows of pred_probs, got shape \(2,\)"),
+        ([0, 2], [[0.5, 0.5]] * 2, {}, r"must lie in range\(2\), got 0 to 2"),
+        (["a", "b"], [[0.5, 0.5]] * 2, {}, "need classes"),
+        (["a", "c"], [[0.5, 0.5]] * 2, {"classes": ["a", "b"]}, "the label 'c' is not among the classes"),
+        ([0, 1], [[0.5, 0.5]] * 2, {"classes": ["a"]}, "must name the 2 columns of pred_probs, got 1"),
+        ([0, 1], [[3.0, -1.0]] * 2, {}, "pass probabilities, not logits"),
+        ([0, 1], [[3.0, 1.0]] * 2, {}, "must sum to 1"),
+        ([0, 1], [[0.5, math.nan]] * 2, {}, "must be finite"),
+        ([0, 1], [0.5, 0.5], {}, r"shape \(N, C\)"),
+        (Record(2), None, {"classes": ["a"]}, "classes goes with labels"),
+        (Record(2), [[0.5, 0.5]] * 2, {}, "pred_probs goes with labels"),
+    ],
+)
+def test_arguments_are_refused_by_name(labels: object, shares: object, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        audit(labels, shares, **options)
+
+
+def test_features_of_another_length_are_refused() -> None:
+    x, y = CLEAN["iris"]()
+    noisy = flipped(y, 0.3, 3)
+    with pytest.raises(ValueError, match=r"one row for each of 150 labels, got shape \(149, 4\)"):
+        audit(noisy, out_of_fold(x, noisy, 3), features=x[1:])

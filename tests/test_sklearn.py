@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from torchcurriculum import APW, Record, Vanilla, quantile
+from torchcurriculum import APW, Record, quantile
 from torchcurriculum.audit import audit
 from torchcurriculum.integrations.sklearn import APWReweighter, CurriculumClassifier
 from torchcurriculum.losses import per_sample
@@ -142,8 +142,8 @@ def test_the_record_finds_wrong_labels() -> None:
     ("options", "message"),
     [
         ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
-        ({"method": Vanilla()}, "method must be a name or a function .n, epochs. -> method, got Vanilla"),
-        ({"method": 3}, "method must be a name or a function"),
+        ({"method": APW(3, 3)}, "the method was made for 3 rows"),
+        ({"method": 3}, "method must be a name such as 'rapw', a class"),
         (
             {"module": nn.Linear(64, 7)},
             r"outputs of shape \(64, 7\) of inputs of shape \(64, 64\), and there are 10 classes",

@@ -180,7 +180,7 @@ def test_data_sets_records_and_audit(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("options", "message"),
     [
         ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
-        ({"method": APW(300, 3)}, "method must be a name or a function"),
+        ({"method": APW(299, 3)}, "the method was made for 299 rows"),
         ({"method_q": 3}, "Got an unexpected argument method_q, did you mean method__q"),
         ({"iterator_train__sampler": SequentialSampler(range(300))}, "iterator_train__sampler: the curriculum decides"),
         ({"iterator_train__shuffle": False}, "iterator_train__shuffle=False: the curriculum decides"),

@@ -17,6 +17,7 @@ from .core import Batch, Forward, LossFunction, Method, Task, checks
 from .data.batches import unpack
 from .data.identity import fingerprint, length_of
 from .distributed import Sharded, derive, total
+from .named import MethodLike, make_method
 from .record import Record
 from .shell import summary
 from .shell.feed import Feed
@@ -37,10 +38,13 @@ class Curriculum(Hosting):
     process and many give the same parameters.
 
     Args:
-        method: A ``Method`` over as many rows as the set has.
+        method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function ``(n, epochs, **options)
+            -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default, in float32 also where
             the outputs are half.
+        epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
+        method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
         measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
@@ -80,10 +84,12 @@ class Curriculum(Hosting):
 
     def __init__(
         self,
-        method: Method,
+        method: MethodLike,
         train_set: Any,
         loss_fn: LossFunction = cross_entropy,
         *,
+        epochs: int | None = None,
+        method_options: Mapping[str, Any] | None = None,
         batch_size: int = 128,
         seed: int = 0,
         measure: Literal["pass", "running"] = "pass",
@@ -102,6 +108,9 @@ class Curriculum(Hosting):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         self.n = length_of(train_set, "train_set")
+        if epochs is not None and isinstance(method, Method):
+            raise TypeError(f"epochs={epochs!r} is for a name or a class, and {type(method).__name__} is made already")
+        method = make_method(method, self.n, epochs, method_options)
         rows = getattr(method, "n", self.n)
         if rows != self.n:
             raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
@@ -109,8 +118,6 @@ class Curriculum(Hosting):
         checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
         batch_size = checks.whole("batch_size", batch_size)
         seed = checks.whole("seed", seed, None)
-        if not isinstance(method, Method):
-            raise TypeError(f"method must be a method such as APW(n, q), got {type(method).__name__}")
         if measure_set is not None and length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
         self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size

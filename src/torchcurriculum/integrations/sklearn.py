@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..core import Method, distributed
 from ..curriculum import Curriculum
 from ..data import Arrays
+from ..named import MethodLike, make_method
 from ..record import Record
-from .named import make_method
 from .reweighter import APWReweighter
 
 try:
@@ -40,7 +40,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     Args:
         module: A module to copy (its parameters are the start), or a function ``(features, classes) -> module``. By
             default a network with one hidden layer.
-        method: A method's name in ``curriculum list``, or a function ``(n, epochs) -> method``.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
+            made already is copied at each fit.
         threshold: The error threshold e of APW: a number, ``"auto"`` or a rule; None leaves it to the method.
         method_options: More options of the method, by name.
         epochs: Epochs.
@@ -71,7 +72,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         module: nn.Module | Callable[[int, int], nn.Module] | None = None,
-        method: str | Callable[[int, int], Method] = "apw-e",
+        method: MethodLike = "apw-e",
         *,
         threshold: Any = None,
         method_options: Mapping[str, Any] | None = None,
@@ -169,7 +170,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         options = dict(self.method_options or {})
         if self.threshold is not None:
             options["threshold"] = self.threshold
-        return make_method(self.method, n, self.epochs, options)
+        return make_method(copy.deepcopy(self.method), n, self.epochs, options)
 
 
 def _accelerators(device: str) -> list[torch.device]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ..curriculum import Curriculum
 from ..losses import fold, reduction_of
-from .named import make_method
+from ..named import make_method
 
 try:
     from skorch import NeuralNetClassifier
@@ -33,8 +34,8 @@ class CurriculumNet(NeuralNetClassifier):
 
     Args:
         module: As in skorch.
-        method: A method's name in ``curriculum list``, or a function ``(n, epochs) -> method``; its options are
-            ``method__q=5``, ``method__threshold="auto"``, ...
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``; its options are
+            ``method__q=5``, ``method__threshold="auto"``, ... A method that is made already is copied at each fit.
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
         samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
@@ -113,8 +114,9 @@ class CurriculumNet(NeuralNetClassifier):
 
     def _make_curriculum(self, dataset: Any) -> Curriculum:
         saved = self.saved_ if self.curriculum_ is None else self.curriculum_.state_dict()
+        method, options = copy.deepcopy(self.method), self.get_params_for("method")
         curriculum = Curriculum(
-            make_method(self.method, len(dataset), self.max_epochs, self.get_params_for("method")),
+            make_method(method, len(dataset), max(1, self.max_epochs), options),
             dataset,
             self._losses,
             forward=self._forward,

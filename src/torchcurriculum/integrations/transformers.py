@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..checkpoint import Checkpoint
-from ..core import Forward, LossFunction, Method, checks
+from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
+from ..named import MethodLike, make_method
 from ..record import Record
 from .sequences import ROWS, RowCollator, Rows, sample_losses
 
@@ -44,7 +45,9 @@ class CurriculumMixin(Base):
 
     Args:
         args: What the trainer takes.
-        method: A ``Method`` over as many rows as ``train_dataset`` has once the trainer has prepared it.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
+            made already has as many rows as ``train_dataset`` once the trainer has prepared it.
+        method_options: Options of a method that is given by its name or class.
         loss_fn: ``loss_fn(outputs, labels) -> (B,)``; by default that of the model, one for each sequence.
         forward: ``forward(model, inputs) -> outputs``; by default the logits of a call without labels.
         measure: As in ``Curriculum``, and so are ``record``, ``samples`` and ``nan_strategy``.
@@ -57,7 +60,8 @@ class CurriculumMixin(Base):
     def __init__(
         self,
         *args: Any,
-        method: Method,
+        method: MethodLike,
+        method_options: Mapping[str, Any] | None = None,
         loss_fn: LossFunction | None = None,
         forward: Forward | None = None,
         measure: Literal["pass", "running"] = "pass",
@@ -77,7 +81,7 @@ class CurriculumMixin(Base):
         else:
             collate = self._get_collator_with_removed_columns(collate, "training")
         self.curriculum = Curriculum(
-            method,
+            make_method(method, len(data), self._epochs(len(data)), method_options),
             Rows(data),
             loss_fn or self.default_loss(),
             batch_size=self._train_batch_size * self.args.world_size,
@@ -94,6 +98,12 @@ class CurriculumMixin(Base):
             samples=samples,
             nan_strategy=nan_strategy,
         )
+
+    def _epochs(self, n: int) -> int:
+        """Epochs of the run, from which a method takes its pace."""
+        args, batch = self.args, self._train_batch_size * self.args.world_size
+        steps_as_epochs = args.max_steps * args.gradient_accumulation_steps * batch / n
+        return max(1, math.ceil(steps_as_epochs if args.max_steps > 0 else args.num_train_epochs))
 
     def default_loss(self) -> LossFunction:
         """The model's own loss, one for each sequence."""

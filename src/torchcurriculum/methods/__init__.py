@@ -20,7 +20,7 @@ from .mixed import Mixed
 from .mixup import Mixup
 from .mw_net import MWNet
 from .rapw import RAPW
-from .registry import build, entry, names, register
+from .registry import GROUP, build, entry, names, register
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
 from .screenernet import ScreenerNet
@@ -40,6 +40,7 @@ __all__ = [
     "DCL",
     "DDS",
     "DIHCL",
+    "GROUP",
     "LGL",
     "LRE",
     "MCL",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from . import distributed
-from .core import Batch, Forward, LossFunction, Method, Task, checks
+from .core import Batch, Forward, LossFunction, Task, checks
 from .data.batches import unpack
 from .data.identity import fingerprint, length_of
 from .distributed import Sharded, derive, total
@@ -41,8 +41,7 @@ class Curriculum(Hosting):
         method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function ``(n, epochs, **options)
             -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
-        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default, in float32 also where
-            the outputs are half.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. By default cross-entropy, in float32 or better.
         epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
         method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
@@ -58,7 +57,8 @@ class Curriculum(Hosting):
         workers: Loader processes, for a set that is read row by row (one with ``batch`` is read at once).
         pin_memory: As in ``DataLoader``.
         persistent_workers: Keep the loader processes from one epoch to the next.
-        drop_last: Leave out the last rows of an epoch if they do not fill a batch.
+        loader_options: More of ``DataLoader``, by name, such as ``prefetch_factor`` and ``multiprocessing_context``.
+        drop_last: Leave out the last rows if they do not fill a batch. If not, one last row joins the batch before.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
         overwrite: Whether a run that starts from its first epoch may replace a record that is already there. A loaded
             state resumes it.
@@ -101,6 +101,7 @@ class Curriculum(Hosting):
         workers: int = 0,
         pin_memory: bool = False,
         persistent_workers: bool = True,
+        loader_options: Mapping[str, Any] | None = None,
         drop_last: bool = False,
         record: Record | str | Path | None = None,
         overwrite: bool = False,
@@ -108,8 +109,6 @@ class Curriculum(Hosting):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         self.n = length_of(train_set, "train_set")
-        if epochs is not None and isinstance(method, Method):
-            raise TypeError(f"epochs={epochs!r} is for a name or a class, and {type(method).__name__} is made already")
         method = make_method(method, self.n, epochs, method_options)
         rows = getattr(method, "n", self.n)
         if rows != self.n:
@@ -118,14 +117,15 @@ class Curriculum(Hosting):
         checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
         batch_size = checks.whole("batch_size", batch_size)
         seed = checks.whole("seed", seed, None)
-        if measure_set is not None and length_of(measure_set, "measure_set") != self.n:
+        measure_set = train_set if measure_set is None else measure_set
+        if length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
         self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent_workers)
-        measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
+        self._feed = Feed(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
+        measured = Feed(measure_set, collate_fn, workers, pin_memory, loader_options)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._measured: Sharded | None = None
         self._order = Order(self.n, batch_size, drop_last, seed)

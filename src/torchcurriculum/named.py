@@ -13,29 +13,38 @@ __all__ = ["MethodLike", "find_maker", "make_method"]
 MethodLike = str | type[Method] | Method | Callable[..., Method]
 
 
-def make_method(method: MethodLike, n: int, epochs: int | None, options: Mapping[str, Any] | None = None) -> Method:
+def make_method(
+    method: MethodLike,
+    n: int,
+    epochs: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    run_epochs: int | None = None,
+) -> Method:
     """The method for a training set of ``n`` rows.
 
     Args:
         method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function
             ``(n, epochs, **options) -> method``, or a method, which is returned as it is.
         n: Rows of the training set.
-        epochs: Epochs of the run; None where nobody has said them.
-        options: The method's own, for a name, a class or a function.
+        epochs: Epochs of the run, as the user says them.
+        options: The method's own.
+        run_epochs: Epochs of the run, as the trainer knows them.
 
     Example:
         >>> make_method("apw-e", 100, 20, {"tau": 0.4}).tau
         0.4
-        >>> make_method("apw-e", 100, None)
+        >>> make_method("apw-e", 100)
         Traceback (most recent call last):
         ValueError: 'apw-e' takes its pace from the length of the run; pass epochs=, or a method that is made already
     """
     if isinstance(method, Method):
-        if options:
+        given = [*(options or ()), *(() if epochs is None else ("epochs",))]
+        if given:
             words = f"{type(method).__name__} is made already"
-            raise TypeError(f"{words}, so it cannot take {', '.join(options)}; pass its name or its class instead")
+            raise TypeError(f"{words}, so it cannot take {', '.join(given)}; pass its name or its class instead")
         return method
     cls, make = find_maker(method)
+    epochs = run_epochs if epochs is None else epochs
     if epochs is None:
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
             words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"

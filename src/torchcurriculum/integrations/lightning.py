@@ -76,10 +76,10 @@ class CurriculumCallback(Callback):
         **settings: Any,
     ) -> None:
         super().__init__()
-        if epochs is not None and isinstance(method, Method):
-            raise TypeError(f"epochs={epochs!r} is for a name or a class, and {type(method).__name__} is made already")
-        if not isinstance(method, Method):
-            find_maker(method)  # an unknown name is refused here, not when the training begins
+        if isinstance(method, Method):  # what is wrong is refused here, not when the training begins
+            make_method(method, 1, epochs, method_options)
+        else:
+            find_maker(method)
         if foreign := [name for name in settings if name not in SETTINGS]:
             words = "the training loader and the module say the rest"
             raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
@@ -199,12 +199,8 @@ class CurriculumCallback(Callback):
         self._begun = False
 
     def _make_method(self, n: int, trainer: Any) -> Method:
-        if isinstance(self.method, Method):
-            return self.method
-        epochs = self.epochs or trainer.max_epochs
-        if not epochs or epochs < 0:
-            raise ValueError(f"the trainer has max_epochs={epochs}; say CurriculumCallback(..., epochs=...), the pace")
-        return make_method(self.method, n, epochs, self.method_options)
+        known = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None  # not with max_steps alone
+        return make_method(self.method, n, self.epochs, self.method_options, known)
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -170,7 +170,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         options = dict(self.method_options or {})
         if self.threshold is not None:
             options["threshold"] = self.threshold
-        return make_method(copy.deepcopy(self.method), n, self.epochs, options)
+        return make_method(copy.deepcopy(self.method), n, None, options, self.epochs)
 
 
 def _accelerators(device: str) -> list[torch.device]:

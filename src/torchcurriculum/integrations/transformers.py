@@ -81,7 +81,7 @@ class CurriculumMixin(Base):
         else:
             collate = self._get_collator_with_removed_columns(collate, "training")
         self.curriculum = Curriculum(
-            make_method(method, len(data), self._epochs(len(data)), method_options),
+            make_method(method, len(data), None, method_options, self._epochs(len(data))),
             Rows(data),
             loss_fn or self.default_loss(),
             batch_size=self._train_batch_size * self.args.world_size,

@@ -1,0 +1,143 @@
+"""Runs the test suite of skorch, transformers, TRL or Lightning with this library's class in place of theirs.
+
+    python benchmarks/suites.py skorch path/to/a/checkout/of/skorch [-k words and other options of pytest]
+
+It fetches nothing. The suite runs twice, as it is and with our class (the method is ``vanilla``); a test counts if it
+passes as it is. Then it passes, or it is refused for one of the reasons that the pages list (REFUSED), or it fails.
+This file is also the plugin that pytest loads to swap the class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+FILES = {
+    "skorch": ["skorch/tests/test_net.py", "skorch/tests/test_classifier.py", "skorch/tests/callbacks"],
+    "transformers": ["tests/trainer/test_trainer.py"],
+}
+FILES["transformers"] += [f"tests/trainer/test_trainer_{x}.py" for x in ("callback", "checkpointing", "data")]
+FILES["transformers"] += [f"tests/trainer/test_trainer_{x}.py" for x in ("evaluation", "optimizers", "seq2seq")]
+
+# A part of our sentence, and the page that lists it.
+REFUSED: dict[str, str] = {}
+
+
+def swap_skorch() -> None:
+    """``skorch.NeuralNetClassifier`` becomes ``CurriculumNet``."""
+    import skorch
+
+    from torchcurriculum.integrations.skorch import CurriculumNet
+
+    class NeuralNetClassifier(CurriculumNet):
+        def __init__(self, *args: Any, method: Any = "vanilla", **kwargs: Any) -> None:
+            super().__init__(*args, method=method, **kwargs)
+
+    _put(NeuralNetClassifier, skorch)
+
+
+def _put(cls: type, *modules: Any) -> None:
+    """The class under its name in each module, so that pickles find it."""
+    cls.__module__, cls.__qualname__ = modules[-1].__name__, cls.__name__
+    for module in modules:
+        setattr(module, cls.__name__, cls)
+
+
+SWAPS: dict[str, Callable[[], None]] = {"skorch": swap_skorch}
+
+# ---------------------------------------------------------------------- the plugin
+
+OUTCOMES: dict[str, tuple[str, str]] = {}
+
+
+def pytest_configure(config: Any) -> None:
+    """Swaps the class before any test is imported."""
+    if os.environ.get("SUITE_SWAP"):
+        SWAPS[os.environ["SUITE_SWAP"]]()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Notes how a test ended; a test of which any part fails has failed."""
+    before = OUTCOMES.get(report.nodeid, ("", ""))[0]
+    if report.failed or (report.when == "call" and before != "failed") or (report.skipped and not before):
+        OUTCOMES[report.nodeid] = (report.outcome, str(report.longrepr) if report.failed else "")
+
+
+def pytest_sessionfinish() -> None:
+    """Writes the outcomes for the process that asked."""
+    if path := os.environ.get("SUITE_OUT"):
+        Path(path).write_text(json.dumps(OUTCOMES))
+
+
+# ---------------------------------------------------------------------- the script
+
+
+def run(suite: str, checkout: Path, swapped: bool, options: list[str]) -> dict[str, tuple[str, str]]:
+    """How each test of the suite ended, and the report of those that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "outcomes.json"
+        here = str(Path(__file__).parent)
+        environment = {**os.environ, "SUITE_SWAP": suite if swapped else "", "SUITE_OUT": str(out)}
+        environment["PYTHONPATH"] = os.pathsep.join([here, environment.get("PYTHONPATH", "")])
+        environment |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        named = any(Path(checkout, part.split("::")[0]).exists() for part in options)
+        flags = ["-q", "-o", "addopts=", "-p", "suites", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", *flags, *([] if named else FILES[suite]), *options]
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+        if not out.exists():
+            raise SystemExit(f"pytest did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return json.loads(out.read_text())
+
+
+def reason(report: str) -> str | None:
+    """The page's words for a refusal that is in a test's report."""
+    return next((words for sentence, words in REFUSED.items() if re.search(sentence, report)), None)
+
+
+def main() -> None:
+    """Runs a suite twice and prints passed / refused by design / failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=list(FILES))
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--plain", type=Path, help="a file that keeps the outcomes of the suite as it is")
+    parser.add_argument("--reports", type=Path, help="a folder for the reports of tests that fail")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
+    options, rest = parser.parse_known_args()
+    if options.plain and options.plain.exists():
+        plain = json.loads(options.plain.read_text())
+    else:
+        plain = run(options.suite, options.checkout, False, rest)
+        if options.plain:
+            options.plain.write_text(json.dumps(plain))
+    ours = run(options.suite, options.checkout, True, rest)
+    counted = [test for test, (outcome, _) in plain.items() if outcome == "passed" and test in ours]
+    passed = [test for test in counted if ours[test][0] == "passed"]
+    refused = {test: words for test in counted if ours[test][0] == "failed" and (words := reason(ours[test][1]))}
+    failed = [test for test in counted if test not in refused and ours[test][0] != "passed"]
+    for test in failed:
+        print("FAILED", test)
+        if options.reports:
+            options.reports.mkdir(exist_ok=True)
+            Path(options.reports, re.sub(r"\W+", "_", test)[-120:]).write_text(ours[test][1])
+    for words, count in Counter(refused.values()).most_common():
+        print(f"refused {count}: {words}")
+    counts = f"{len(passed)} passed, {len(refused)} refused, {len(failed)} failed"
+    print(f"{options.suite} {version(options.suite)}: {counts}")
+    print(f"({len(plain) - len(counted)} of {len(plain)} are skipped or fail as they are, or did not run)")
+    if options.json:
+        figures = {"suite": options.suite, "version": version(options.suite), "passed": len(passed), "failed": failed}
+        options.json.write_text(json.dumps({**figures, "refused": Counter(refused.values())}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core import Method, distributed
+from ..core import Method, checks, distributed
 from ..curriculum import Curriculum
 from ..data import Arrays
 from ..named import MethodLike, make_method
@@ -52,6 +52,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
         samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
+        nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
         random_state: A number, a NumPy ``RandomState``, or None to draw from NumPy's global one.
         device: Where to train and predict.
 
@@ -84,12 +85,13 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         measure: Literal["pass", "running"] = "pass",
         samples: bool = True,
         record: str | Path | None = None,
+        nan_strategy: checks.NanStrategy = "error",
         random_state: Any = 0,
         device: str = "cpu",
     ) -> None:
         self.module, self.method, self.threshold, self.method_options = module, method, threshold, method_options
         self.epochs, self.batch_size, self.lr, self.optimizer, self.loss_fn = epochs, batch_size, lr, optimizer, loss_fn
-        self.measure, self.samples, self.record = measure, samples, record
+        self.measure, self.samples, self.record, self.nan_strategy = measure, samples, record, nan_strategy
         self.random_state, self.device = random_state, device
 
     def fit(self, X: Any, y: Any) -> CurriculumClassifier:
@@ -129,6 +131,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
 
     def _train(self, data: Arrays, seed: int) -> None:
         options: dict[str, Any] = {"seed": seed, "measure": self.measure, "samples": self.samples}
+        options["nan_strategy"] = self.nan_strategy
         if self.loss_fn is not None:
             options["loss_fn"] = self.loss_fn
         record = Record(len(data), {"method": str(self.method)}, self.record)

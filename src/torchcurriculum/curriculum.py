@@ -38,8 +38,7 @@ class Curriculum(Hosting):
     process and many give the same parameters.
 
     Args:
-        method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function ``(n, epochs, **options)
-            -> method``, or a ``Method`` over as many rows as the set has.
+        method: A name, a class, a function ``(n, epochs) -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. By default cross-entropy, in float32 or better.
         epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
@@ -270,6 +269,7 @@ class Curriculum(Hosting):
         row["seconds"] = time.perf_counter() - self._started
         histories = summary.histories(losses, row.get("threshold", math.log(2))) if self.samples else {}
         self.record.append(row, **histories)
+        self._keep_arrays(self.record)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs, from any step: tensors, numbers and strings only. All ranks must call it."""

@@ -115,7 +115,10 @@ class Weigher:
         criterion = self.criterion
         assert criterion is not None
         if self._inside:
-            return self(self._unreduced(criterion, *given, **named))
+            outputs, y = [*given, *named.values()][:2]
+            losses = self._unreduced(criterion, *given, **named)
+            self.curriculum.note_outputs(outputs, y, self._step)
+            return self(losses)
         return type(criterion).forward(criterion, *given, **named)
 
     @staticmethod

@@ -123,6 +123,8 @@ class CurriculumCallback(Callback):
             _within(trainer, self._weigher.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
+        if self.curriculum.samples:
+            self.curriculum.keep_outputs()
         self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
         source.instance = Epochs(self.curriculum, lambda: self._told)
         trainer.fit_loop._combined_loader = None  # where an optimizer's schedule asked for the number of steps

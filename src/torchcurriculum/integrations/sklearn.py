@@ -113,7 +113,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
             self.module_ = self._make_module(X).to(self.device)
             self.method_ = self._make_method(len(X))
             self._train(data, seed)
-        self.record_.set_array("labels", y if y.dtype.kind in "biufSU" else codes)
+        self.record_.set_array("labels", codes)
+        self.record_.describe({**self.record_.meta, "classes": [str(name) for name in self.classes_]})
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -138,6 +139,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         curriculum = Curriculum(
             self.method_, data, batch_size=self.batch_size, forward=self._forward, record=record, **options
         )
+        if self.samples:
+            curriculum.keep_outputs()
         optimizer = (self.optimizer or torch.optim.Adam)(self.module_.parameters(), lr=self.lr)
         self.module_.train()
         for _ in range(self.epochs):

@@ -146,6 +146,8 @@ class CurriculumNet(NeuralNetClassifier):
             overwrite=self.record_ is None,  # fit starts anew, partial_fit goes on
             **settings,
         )
+        if self.samples:
+            curriculum.keep_outputs()
         if saved is not None:
             try:
                 curriculum.load_state_dict(saved, knobs="state")

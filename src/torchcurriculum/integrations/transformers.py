@@ -111,6 +111,8 @@ class CurriculumMixin(Base):
         }
         method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
         self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
+        if given["samples"]:
+            self.curriculum.keep_outputs()
 
     def _epochs(self, n: int) -> int:
         """Epochs of the run, from which a method takes its pace."""

@@ -24,10 +24,16 @@ from typing import Any
 
 FILES = {
     "skorch": ["skorch/tests/test_net.py", "skorch/tests/test_classifier.py", "skorch/tests/callbacks"],
-    "transformers": ["tests/trainer/test_trainer.py"],
+    "transformers": [
+        f"tests/trainer/test_trainer{part}.py"
+        for part in ("", "_callback", "_checkpointing", "_data", "_evaluation", "_optimizers", "_seq2seq")
+    ],
+    "trl": ["tests/test_sft_trainer.py"],
+    "lightning": [
+        f"tests/tests_pytorch/{part}.py"
+        for part in ("loops/test_training_loop", "trainer/logging_/test_train_loop_logging", "callbacks/test_callbacks")
+    ],
 }
-FILES["transformers"] += [f"tests/trainer/test_trainer_{x}.py" for x in ("callback", "checkpointing", "data")]
-FILES["transformers"] += [f"tests/trainer/test_trainer_{x}.py" for x in ("evaluation", "optimizers", "seq2seq")]
 
 # A part of our sentence, and what the page of the suite lists.
 REFUSED = {
@@ -77,6 +83,48 @@ def swap_transformers() -> None:
         _put(type(name, (Swapped, getattr(transformers, name)), {}), transformers)
 
 
+def swap_lightning() -> None:
+    """Every trainer has a ``CurriculumCallback``; the suite's own model has a criterion and shuffles its rows."""
+    import lightning.pytorch as pl
+    import torch
+    from lightning.pytorch.demos import boring_classes as boring
+    from torch.utils.data import DataLoader
+
+    from torchcurriculum.integrations.lightning import CurriculumCallback
+
+    init, made = pl.Trainer.__init__, boring.BoringModel.__init__
+
+    def trainer(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self.callbacks.insert(0, CurriculumCallback("vanilla"))
+
+    def model(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        self.criterion = torch.nn.MSELoss()
+
+    def loss(self: Any, preds: Any, labels: Any = None) -> Any:
+        return self.criterion(preds, torch.ones_like(preds) if labels is None else labels)
+
+    def loader(self: Any) -> Any:
+        return DataLoader(boring.RandomDataset(32, 64), shuffle=True)
+
+    pl.Trainer.__init__, boring.BoringModel.__init__ = trainer, model
+    boring.BoringModel.loss, boring.BoringModel.train_dataloader = loss, loader
+
+
+def swap_trl() -> None:
+    """``trl.SFTTrainer`` becomes ``CurriculumSFTTrainer``."""
+    import trl
+
+    from torchcurriculum.integrations.trl import CurriculumSFTTrainer
+
+    class SFTTrainer(CurriculumSFTTrainer):
+        def __init__(self, *args: Any, method: Any = "vanilla", **kwargs: Any) -> None:
+            super().__init__(*args, method=method, **kwargs)
+
+    _put(SFTTrainer, trl)
+
+
 def _squared(outputs: Any, labels: Any) -> Any:
     if isinstance(labels, dict):
         labels = next(iter(labels.values()))
@@ -95,7 +143,12 @@ def _put(cls: type, *modules: Any) -> None:
         setattr(module, cls.__name__, cls)
 
 
-SWAPS: dict[str, Callable[[], None]] = {"skorch": swap_skorch, "transformers": swap_transformers}
+SWAPS: dict[str, Callable[[], None]] = {
+    "skorch": swap_skorch,
+    "transformers": swap_transformers,
+    "lightning": swap_lightning,
+    "trl": swap_trl,
+}
 
 # ---------------------------------------------------------------------- the plugin
 

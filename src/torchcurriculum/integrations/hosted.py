@@ -44,6 +44,8 @@ class Weigher:
     def _find(self) -> nn.Module | None:
         criterion = getattr(self.module, self.name, None)
         reduction = getattr(criterion, "reduction", None)
+        if isinstance(criterion, nn.Module) and not hasattr(criterion, "reduction"):
+            return criterion  # asked row by row
         if not isinstance(criterion, nn.Module) or reduction in (None, "none"):
             if self.name != "criterion":
                 raise TypeError(f"{type(self.module).__name__}.{self.name} is no loss module with a reduction")
@@ -124,6 +126,8 @@ class Weigher:
     @staticmethod
     def _unreduced(criterion: nn.Module, *given: Any, **named: Any) -> Tensor:
         """(B,) losses: the criterion's own without its reduction, averaged over the positions of a sample."""
+        if not hasattr(criterion, "reduction"):
+            return row_by_row(lambda *parts: type(criterion).forward(criterion, *parts), *given, *named.values())
         reduction, criterion.reduction = criterion.reduction, "none"  # type: ignore[assignment]
         try:
             losses = type(criterion).forward(criterion, *given, **named)

@@ -41,13 +41,26 @@ FILES = {
 REFUSED = {
     "is not the mean over its rows": "a criterion without reduction that is not the mean over its rows",
     "has the sampler|has the batch sampler": "a sampler, batch sampler or shuffle=False of the training loader",
-    "needs one torch DataLoader for training": "a training loader that is not a DataLoader",
+    "needs one torch DataLoader for training": "several training loaders, or one that is not a DataLoader",
+    "which has no length or no row numbers|with a length and row numbers": "an iterable data set",
+    "the method decides which rows come when": "a sampler, sampling strategy or training loader of the user's own",
+    "compute_loss_func gives one loss for the whole batch": "compute_loss_func",
+    "ignore_data_skip would train twice": "ignore_data_skip",
+    "leave split_batches and dispatch_batches alone": "split_batches, dispatch_batches",
+    "for each sample is not known; pass": "a model whose loss for each sample is not known",
+    "holds no state of the curriculum": "a checkpoint that holds no curriculum",
+    "packing and padding_free put several rows": "packing, padding_free",
+    "loss_type must be 'nll'": "loss_type='dft'",
+    "the auxiliary loss of a mixture of experts": "the auxiliary loss of mixtures of experts",
+    "overfit_batches repeats": "overfit_batches",
+    "used no self.criterion with a reduction": "a module without a criterion or the call",
 }
 # A test that counts on what a curriculum changes, and what the page of the suite says about it.
 DIFFERS = {
     "test_repr_": "the net prints its own class and parameters",
     "test_logging.py.*(keys_from_history|ignore_keys|key_mapper|log_epochs_with_step)": "the history has more columns",
     "test_weights_restore": "rows come in another order than skorch's",
+    "fit_params_passed_to_module|extra_params_and_routing": "rows whose losses are not finite cost another pass",
 }
 
 

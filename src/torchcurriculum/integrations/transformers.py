@@ -58,6 +58,8 @@ class CurriculumMixin(Base):
         kwargs: What the trainer takes.
     """
 
+    _train_batch_size: int
+
     def __init__(
         self,
         *args: Any,
@@ -77,7 +79,7 @@ class CurriculumMixin(Base):
                 raise ValueError(f"{type(self).__name__}: {words}")
         self._stepping = False
         self._method, self._method_options = method, method_options
-        self._settings = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
+        self._settings: dict[str, Any] = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
         self._settings |= {"samples": samples, "nan_strategy": nan_strategy}
         self.curriculum: Any = None  # a trainer without a training set evaluates and predicts
         if self.train_dataset is not None:

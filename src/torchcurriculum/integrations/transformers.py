@@ -178,7 +178,8 @@ class CurriculumMixin(Base):
 
     def _inner_training_loop(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """The trainer's own; another ``train()``, or one with a smaller batch, begins with a new curriculum."""
-        if self.curriculum is not None and (self.curriculum.number or batch_size != self._train_batch_size):
+        rows = batch_size * self.args.world_size
+        if self.curriculum is not None and (self.curriculum.number or rows != self.curriculum.batch_size):
             self._train_batch_size = batch_size
             self._begin_anew(overwrite=True)
         return super()._inner_training_loop(batch_size, *args, **kwargs)

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "thresholds": {"core", "functional"},
     "fast": {"core", "functional"},
     "shell": {"core", "data", "distributed", "record", "fast"},
-    "curriculum": {"core", "data", "distributed", "record", "shell"},
+    "curriculum": {"core", "data", "distributed", "record", "shell", "named"},
     "record": set(),
     "theory": {"record", "functional"},
     "audit": {"record", "functional"},
@@ -42,7 +42,8 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"distributed"},
     "losses": {"core", "distributed", "functional"},
     "checkpoint": {"distributed", "record"},
-    "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record"},
+    "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record", "named"},
+    "named": {"core", "methods"},  # when a name is given; docs/decisions/0007-names.md
 }
 ALLOWED["clean"] = set(ALLOWED)
 FREE = {"lab", "cli", "__init__", "__main__"}

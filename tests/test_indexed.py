@@ -144,3 +144,26 @@ def test_bad_loaders_are_refused() -> None:
         indexed(DataLoader(Rows(), num_workers=2, in_order=False))
     with pytest.raises(TypeError, match=r"the sampler yields torch.float32, not row numbers"):
         next(iter(indexed(DataLoader({0.5: torch.ones(2)}, batch_sampler=[[0.5]]))))  # type: ignore[arg-type]
+
+
+class Broken(Dataset[int]):
+    """Row 3 cannot be read."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, row: int) -> int:
+        if row == 3:
+            raise OSError("row 3 cannot be read")
+        return row * 10
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_goes_on_behind_a_batch_that_cannot_be_read(workers: int) -> None:
+    """As the loader's own iterator does: the next batches come, each with its own rows."""
+    pairs = iter(indexed(DataLoader(Broken(), batch_size=2, num_workers=workers)))
+    assert next(pairs)[0].tolist() == [0, 1]
+    with pytest.raises(OSError, match="row 3 cannot be read"):
+        next(pairs)
+    rest = [(index.tolist(), batch.tolist()) for index, batch in pairs]
+    assert rest == [([4, 5], [40, 50]), ([6, 7], [60, 70])]

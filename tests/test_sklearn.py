@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from torchcurriculum import APW, Record, Vanilla, quantile
+from torchcurriculum import APW, Record, quantile
 from torchcurriculum.audit import audit
 from torchcurriculum.integrations.sklearn import APWReweighter, CurriculumClassifier
 from torchcurriculum.losses import per_sample
@@ -138,12 +138,26 @@ def test_the_record_finds_wrong_labels() -> None:
     assert np.array_equal(classifier.record_.labels("labels"), y)
 
 
+def test_rows_that_are_not_finite_can_be_left_out() -> None:
+    """Some losses are NaN: an error that advises nan_strategy, which the classifier takes."""
+    X, y, _ = digits(100)
+
+    def loss_fn(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return losses + torch.where(labels == 0, float("nan"), 0.0)
+
+    with pytest.raises(ValueError, match="pass nan_strategy='warn' or 'ignore'"):
+        CurriculumClassifier(epochs=2, loss_fn=loss_fn).fit(X, y)
+    fitted = CurriculumClassifier(epochs=2, loss_fn=loss_fn, nan_strategy="ignore").fit(X, y)
+    assert all(bool(parameter.isfinite().all()) for parameter in fitted.module_.parameters())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
-        ({"method": Vanilla()}, "method must be a name or a function .n, epochs. -> method, got Vanilla"),
-        ({"method": 3}, "method must be a name or a function"),
+        ({"method": APW(3, 3)}, "the method was made for 3 rows"),
+        ({"method": 3}, "method must be a name such as 'rapw', a class"),
         (
             {"module": nn.Linear(64, 7)},
             r"outputs of shape \(64, 7\) of inputs of shape \(64, 64\), and there are 10 classes",

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skorch.callbacks import Callback, EarlyStopping, EpochScoring
 from skorch.helper import predefined_split
 from torch import Tensor, nn
-from torch.utils.data import SequentialSampler, TensorDataset
+from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from torchcurriculum import APW, Arrays, Curriculum, Record
 from torchcurriculum.audit import audit
@@ -180,15 +180,14 @@ def test_data_sets_records_and_audit(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("options", "message"),
     [
         ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
-        ({"method": APW(300, 3)}, "method must be a name or a function"),
+        ({"method": APW(299, 3)}, "the method was made for 299 rows"),
         ({"method_q": 3}, "Got an unexpected argument method_q, did you mean method__q"),
-        ({"iterator_train__sampler": SequentialSampler(range(300))}, "iterator_train__sampler: the curriculum decides"),
-        ({"iterator_train__shuffle": False}, "iterator_train__shuffle=False: the curriculum decides"),
-        ({"iterator_train": list}, "iterator_train: the curriculum decides"),
         (
-            {"criterion": nn.Linear, "criterion__in_features": 1, "criterion__out_features": 1},
-            "Linear is no loss module",
+            {"iterator_train__sampler": SequentialSampler(range(300))},
+            "has the sampler SequentialSampler; the",
         ),
+        ({"iterator_train__shuffle": False}, "has the sampler SequentialSampler; the"),
+        ({"iterator_train": lambda data, **_: list(data)}, "needs one torch DataLoader for training, got list"),
         ({"lr": 1e30}, "NaN or infinite"),
     ],
 )
@@ -212,3 +211,94 @@ def test_another_training_set_is_refused() -> None:
         net.partial_fit(X[:200], y[:200])
     with pytest.raises(ValueError, match="of a training set with other labels; fit begins anew"):
         net.partial_fit(X, (y + 1) % 10)
+
+
+# ---------------------------------------------------------------------- what skorch's own tests found
+
+
+def test_forward_in_training_mode_keeps_the_order_and_the_curriculum() -> None:
+    """Monte-Carlo dropout: rows come as they are given, and no epoch is begun."""
+    X, y = digits()
+    net = make(train_split=None, max_epochs=1, lr=0.0).fit(X, y)
+    outputs = net.forward(X, training=True)
+    assert torch.allclose(outputs, net.forward(X, training=False), atol=1e-5)
+    assert (net.curriculum_.number, len(net.record_.epochs)) == (1, 1)
+
+
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_no_epochs_are_no_error(way: str) -> None:
+    X, y = digits()
+    net = getattr(make(train_split=None, max_epochs=0), way)(X, y)
+    assert net.predict(X).shape == y.shape
+    assert net.set_params(max_epochs=1).partial_fit(X, y).curriculum_.number == 1
+
+
+def test_rows_that_are_not_finite_can_be_left_out() -> None:
+    X, y = digits()
+    X = X.copy()
+    X[3] = np.nan
+    with pytest.raises(ValueError, match="pass nan_strategy='warn' or 'ignore'"):
+        make(train_split=None).fit(X, y)
+    net = make(train_split=None, nan_strategy="ignore").fit(X, y)
+    assert all(bool(parameter.isfinite().all()) for parameter in net.module_.parameters())
+
+
+@pytest.mark.parametrize(("items", "message"), [(1, "returns 1 value"), (3, "returns 3 values")])
+def test_data_sets_of_other_items_get_skorchs_own_sentence(items: int, message: str) -> None:
+    X, y = (torch.from_numpy(part) for part in digits())
+    with pytest.raises(ValueError, match=message):
+        make(train_split=None).fit(TensorDataset(*[X, y, y][:items]), None)
+
+
+class Renamed(CurriculumNet):
+    """Its criterion has another name."""
+
+    def initialize_criterion(self) -> Any:
+        self.measure_of_loss_ = nn.CrossEntropyLoss(label_smoothing=0.1)
+        return self
+
+    def get_loss(self, y_pred: Any, y_true: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.measure_of_loss_(y_pred, y_true)
+
+
+def test_a_criterion_of_another_name_or_without_a_reduction() -> None:
+    class NoReduction(nn.Module):
+        def forward(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(outputs, y, label_smoothing=0.1)
+
+    X, y = digits()
+    options = {"train_split": None, "max_epochs": 2}
+    usual = make(criterion=nn.CrossEntropyLoss, criterion__label_smoothing=0.1, **options).fit(X, y)
+    renamed = make(Renamed, **options).fit(X, y)
+    without = make(criterion=NoReduction, **options).fit(X, y)
+    assert usual.history[:, "train_loss"] == renamed.history[:, "train_loss"]
+    assert np.allclose(usual.history[:, "train_loss"], without.history[:, "train_loss"], rtol=1e-4)
+
+
+def test_a_criterion_that_compares_rows_is_refused() -> None:
+    class Compares(nn.Module):
+        def forward(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return (outputs - outputs.mean(0)).square().mean() + outputs.square().mean()
+
+    with pytest.raises(ValueError, match=r"is not the mean over its rows .*give one loss per sample, shape \(50,\)"):
+        make(criterion=Compares, train_split=None).fit(*digits())
+
+
+def test_another_training_loader_is_taken_if_it_is_a_loader() -> None:
+    class Mine(DataLoader[Any]):
+        pass
+
+    X, y = digits()
+    net = make(train_split=None, iterator_train=Mine, iterator_train__num_workers=0, iterator_train__timeout=0).fit(
+        X, y
+    )
+    assert len(net.record_.epochs) == net.max_epochs
+
+
+def test_a_training_step_of_the_users_own_is_skorchs() -> None:
+    X, y = digits()
+    net = make(train_split=None, max_epochs=1).fit(X, y)
+    batch = torch.from_numpy(X[:8]), torch.from_numpy(y[:8])
+    expected = net.validation_step(batch)["loss"]
+    assert torch.allclose(net.train_step(batch)["loss"], expected, rtol=0.5)
+    assert net.curriculum_.number == 1

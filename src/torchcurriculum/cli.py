@@ -11,6 +11,7 @@ import shlex
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TextIO
 
@@ -80,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     _clean_arguments(command("clean", _clean, "find wrong labels in your own data and propose other ones"))
     one = command("run", _run, "run a recipe")
     one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
-    one.add_argument("--method", action="append", metavar="NAME", help="only this method (may be repeated)")
+    words = "only this method, or your own as package.module:Class (may be repeated)"
+    one.add_argument("--method", action="append", metavar="NAME", help=words)
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
     one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
     one.add_argument("--model", metavar="NAME", help="another network; for text also a folder or hub name")
@@ -198,6 +200,8 @@ def _known(name: str) -> Recipe:
 
 def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     for name in options.method or ():
+        if ":" in name and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # where people keep a module of their own
         methods.entry(base_name(name))
         if "@" in name and name not in recipe.options:
             variants = [variant for variant in recipe.options if "@" in variant]
@@ -369,6 +373,8 @@ def _list(options: argparse.Namespace) -> None:
     _say("\nmethods (--method NAME, or torchcurriculum.methods.build):")
     for name in methods.names():
         _say(f"  {name:<22}{methods.entry(name).summary}")
+    for point in entry_points(group=methods.GROUP):
+        _say(f"  {point.name:<22}{point.value}")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from . import distributed
-from .core import Batch, Forward, LossFunction, Method, Task, checks
+from .core import Batch, Forward, LossFunction, Task, checks
 from .data.batches import unpack
 from .data.identity import fingerprint, length_of
 from .distributed import Sharded, derive, total
+from .named import MethodLike, make_method
 from .record import Record
 from .shell import summary
 from .shell.feed import Feed
@@ -37,27 +38,27 @@ class Curriculum(Hosting):
     process and many give the same parameters.
 
     Args:
-        method: A ``Method`` over as many rows as the set has.
+        method: A name, a class, a function ``(n, epochs) -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
-        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. Cross-entropy by default, in float32 also where
-            the outputs are half.
+        loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. By default cross-entropy, in float32 or better.
+        epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
+        method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
         measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
             for them (the paper); ``"running"`` takes those last seen while training, at no cost.
         measure_set: The same rows without augmentation, for the measuring pass.
-        measure_batch_size: Rows at a time in the measuring pass; by default ``batch_size`` on a CPU, where larger ones
-            are slower, and four times that elsewhere.
+        measure_batch_size: Rows at a time in it; by default ``batch_size`` on a CPU and four times that elsewhere.
         forward: ``forward(model, x) -> outputs``, by default ``model(x)``.
         unpack: ``unpack(batch) -> (x, y)`` for batches of another form.
         collate_fn: As in ``DataLoader``.
         workers: Loader processes, for a set that is read row by row (one with ``batch`` is read at once).
         pin_memory: As in ``DataLoader``.
         persistent_workers: Keep the loader processes from one epoch to the next.
-        drop_last: Leave out the last rows of an epoch if they do not fill a batch.
+        loader_options: More of ``DataLoader``, by name, such as ``prefetch_factor`` and ``multiprocessing_context``.
+        drop_last: Leave out the last rows if they do not fill a batch. If not, one last row joins the batch before.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
-        overwrite: Whether a run that starts from its first epoch may replace a record that is already there. A loaded
-            state resumes it.
+        overwrite: Whether a run may replace a record that is already there, unless a loaded state resumes it.
         samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
         nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
 
@@ -80,10 +81,12 @@ class Curriculum(Hosting):
 
     def __init__(
         self,
-        method: Method,
+        method: MethodLike,
         train_set: Any,
         loss_fn: LossFunction = cross_entropy,
         *,
+        epochs: int | None = None,
+        method_options: Mapping[str, Any] | None = None,
         batch_size: int = 128,
         seed: int = 0,
         measure: Literal["pass", "running"] = "pass",
@@ -95,6 +98,7 @@ class Curriculum(Hosting):
         workers: int = 0,
         pin_memory: bool = False,
         persistent_workers: bool = True,
+        loader_options: Mapping[str, Any] | None = None,
         drop_last: bool = False,
         record: Record | str | Path | None = None,
         overwrite: bool = False,
@@ -102,6 +106,7 @@ class Curriculum(Hosting):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         self.n = length_of(train_set, "train_set")
+        method = make_method(method, self.n, epochs, method_options)
         rows = getattr(method, "n", self.n)
         if rows != self.n:
             raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
@@ -109,16 +114,15 @@ class Curriculum(Hosting):
         checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
         batch_size = checks.whole("batch_size", batch_size)
         seed = checks.whole("seed", seed, None)
-        if not isinstance(method, Method):
-            raise TypeError(f"method must be a method such as APW(n, q), got {type(method).__name__}")
-        if measure_set is not None and length_of(measure_set, "measure_set") != self.n:
+        measure_set = train_set if measure_set is None else measure_set
+        if length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
         self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, persistent_workers)
-        measured = Feed(train_set if measure_set is None else measure_set, collate_fn, workers, pin_memory)
+        self._feed = Feed(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
+        measured = Feed(measure_set, collate_fn, workers, pin_memory, loader_options)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._measured: Sharded | None = None
         self._order = Order(self.n, batch_size, drop_last, seed)
@@ -233,16 +237,9 @@ class Curriculum(Hosting):
 
     def _said(self) -> dict[str, Any]:
         """What must be the same for ranks to train together and for a state to be resumed."""
-        return {
-            "n": self.n,
-            "labels": fingerprint(self.train_set),
-            "method_class": type(self.method).__name__,
-            "knobs": self.method.arguments,
-            "seed": self.seed,
-            "batch_size": self.batch_size,
-            "measure": self.measure,
-            "drop_last": self.drop_last,
-        }
+        said = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "measure", "drop_last")}
+        knobs, kind = self.method.arguments, type(self.method).__name__
+        return {**said, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 
     def _make_record(self, record: Record | str | Path | None) -> Record:
         if isinstance(record, Record):
@@ -269,6 +266,7 @@ class Curriculum(Hosting):
         row["seconds"] = time.perf_counter() - self._started
         histories = summary.histories(losses, row.get("threshold", math.log(2))) if self.samples else {}
         self.record.append(row, **histories)
+        self._keep_arrays(self.record)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs, from any step: tensors, numbers and strings only. All ranks must call it."""

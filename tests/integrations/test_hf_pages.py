@@ -34,7 +34,7 @@ def test_the_page_of_transformers(tmp_path: Path) -> None:
     run(after, names)
     assert names["trainer"].curriculum.method.weights.shape == (N,)
     run(mixin, names)
-    made = names["MyCurriculumTrainer"](bert(), names["args"], train_dataset=rows(), method=names["APW"](N, q=2))
+    made = names["MyCurriculumTrainer"](bert(), names["args"], train_dataset=rows(), method="apw-e")
     made.train()
     assert made.curriculum.number == 2
 
@@ -44,7 +44,7 @@ def test_the_page_of_trl(tmp_path: Path) -> None:
     names: dict[str, Any] = {"model": sft.llama(), "train_set": sft.questions(), "args": sft.settings(tmp_path)}
     names["tokenizer"] = sft.SHUFFLED.tokenizer()
     run(block, names)
-    assert names["method"].weights.sum().item() == pytest.approx(1)
+    assert names["trainer"].curriculum.method.weights.sum().item() == pytest.approx(1)
 
 
 @pytest.fixture

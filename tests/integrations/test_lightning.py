@@ -342,8 +342,29 @@ def test_other_loaders_are_refused() -> None:
         trainer(PACKAGES[0], callback()).fit(module(), loader(batch_size=1, shuffle=None, batch_sampler=own))
     with pytest.raises(TypeError, match="one torch DataLoader for training, got dict"):
         trainer(PACKAGES[0], callback()).fit(module(), {"a": loader(), "b": loader()})
-    with pytest.raises(ValueError, match="has worker_init_fn; the curriculum's workers are seeded"):
-        trainer(PACKAGES[0], callback()).fit(module(), loader(worker_init_fn=print))
+    with pytest.raises(ValueError, match="has in_order=False, and the rows of a batch are known by its place"):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(num_workers=1, in_order=False))
+
+
+def test_the_loaders_own_settings_are_kept() -> None:
+    held = callback("vanilla")
+    options = {"num_workers": 1, "prefetch_factor": 3, "multiprocessing_context": "fork", "worker_init_fn": int}
+    trainer(PACKAGES[0], held, max_epochs=1).fit(module(way="call"), loader(**options))
+    made = held.curriculum.loader()
+    assert (made.prefetch_factor, made.worker_init_fn) == (3, int)
+    assert made.multiprocessing_context.get_start_method() == "fork"
+
+
+def test_a_criterion_without_a_reduction_is_asked_row_by_row() -> None:
+    class Own(nn.Module):
+        def forward(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(outputs, target)
+
+    usual, own = module(), module(criterion=Own())
+    for net in (usual, own):
+        trainer(PACKAGES[0], callback(), limit_val_batches=0).fit(net, loader())
+    for one, other in zip(usual.parameters(), own.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*max_epochs.*")
@@ -352,7 +373,7 @@ def test_other_settings_are_refused() -> None:
         CurriculumCallback("apw_e")
     with pytest.raises(TypeError, match="batch_size: settings of a curriculum are seed, measure"):
         CurriculumCallback("apw-e", batch_size=3)
-    with pytest.raises(ValueError, match="max_epochs=-1; say CurriculumCallback"):
+    with pytest.raises(ValueError, match="'apw-e' takes its pace from the length of the run; pass epochs="):
         trainer(PACKAGES[0], callback(), max_epochs=-1, max_steps=3).fit(module(), loader())
     net = module()
     net.curriculum = 3

@@ -14,11 +14,16 @@ from transformers import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
     Trainer,
+    TrainerCallback,
     default_data_collator,
 )
 
-from torchcurriculum import Curriculum
+from torchcurriculum import Curriculum, Record
 from torchcurriculum.integrations.sequences import sample_losses
 from torchcurriculum.integrations.transformers import CurriculumMixin, CurriculumTrainer
 
@@ -209,11 +214,36 @@ def test_a_checkpoint_of_a_trainer_without_a_method_is_refused(tmp_path: Path) -
         trainer("apw-e", tmp_path).train(resume_from_checkpoint=True)
 
 
-def test_a_second_run_needs_a_new_method(tmp_path: Path) -> None:
-    made = trainer("apw-e", tmp_path)
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_second_run_begins_a_new_curriculum(by_name: bool, tmp_path: Path) -> None:
+    """The model stays as it is; the method, the record and the order of the rows begin again."""
+    more: dict[str, Any] = {"method": "apw-e"} if by_name else {}
+    made = trainer("apw-e", tmp_path, more={**more, "record": tmp_path / "record"})
     made.train()
-    with pytest.raises(ValueError, match="has gone through 3 epochs; to go on, pass resume_from_checkpoint"):
-        made.train()
+    halfway = {name: value.clone() for name, value in made.model.state_dict().items()}
+    first = made.curriculum
+    made.train()
+    assert made.curriculum is not first
+    other = trainer("apw-e", tmp_path / "other")
+    other.model.load_state_dict(halfway)
+    other.train()
+    assert all(torch.equal(value, tensors(made)[name]) for name, value in tensors(other).items())
+    assert len(Record.load(tmp_path / "record").epochs) == EPOCHS
+
+
+def test_a_batch_size_that_does_not_fit_is_halved(tmp_path: Path) -> None:
+    class Full(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.train_batch_size > 4 and state.global_step == 3:
+                raise RuntimeError("CUDA out of memory.")
+
+    made = trainer("apw-e", tmp_path, auto_find_batch_size=True)
+    made.add_callback(Full())
+    made.train()
+    steps = 9  # of 37 rows in fours, the last one in the batch before
+    assert made.curriculum.batch_size == 4
+    assert [row["steps"] for row in made.curriculum.record.epochs] == [steps] * EPOCHS
+    assert made.state.global_step == steps * EPOCHS
 
 
 # ---------------------------------------------------------------------- data and evaluation
@@ -276,6 +306,22 @@ def test_what_the_method_did_is_logged(tmp_path: Path) -> None:
     made.train()
     logged = [entry["curriculum_rho"] for entry in made.state.log_history if "curriculum_rho" in entry]
     assert logged == [row["rho"] for row in made.curriculum.record.epochs]
+    assert not any("curriculum_seconds" in entry for entry in made.state.log_history)  # equal runs have equal logs
+
+
+def test_without_a_training_set_it_evaluates(tmp_path: Path) -> None:
+    made = CurriculumTrainer(bert(), settings(tmp_path), eval_dataset=rows(), method="apw-e")
+    plain = Trainer(bert(), settings(tmp_path), eval_dataset=rows())
+    assert made.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
+    with pytest.raises(ValueError, match="training requires a train_dataset"):
+        made.train()
+
+
+def test_what_the_settings_say_about_the_loader(tmp_path: Path) -> None:
+    options = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 3}
+    loader = trainer("vanilla", tmp_path, dataloader_multiprocessing_context="fork", **options).get_train_dataloader()
+    assert (loader.prefetch_factor, loader.multiprocessing_context.get_start_method()) == (3, "fork")
+    assert loader.total_batch_size == 8
 
 
 # ---------------------------------------------------------------------- losses
@@ -312,6 +358,48 @@ def test_token_labels_train(tmp_path: Path) -> None:
     made.train()
     means = [row["loss_mean"] for row in made.curriculum.record.epochs]
     assert means[-1] < means[0]
+
+
+def t5() -> Any:
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
+    torch.manual_seed(0)
+    return T5ForConditionalGeneration(T5Config(vocab_size=20, decoder_start_token_id=0, pad_token_id=0, **sizes))
+
+
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, n_positions=16, **drops))
+
+
+@pytest.mark.parametrize("make", [gpt2, t5])
+def test_language_models_of_other_names(make: Any, tmp_path: Path) -> None:
+    """The loss of a sequence alone is that of the model, and vanilla's run lowers it."""
+    data = rows().map(lambda row: {"labels": [-100, *row["input_ids"][1:]]})
+    made = trainer("vanilla", tmp_path, make(), data, {"measure": "pass"}, learning_rate=0.5)
+    x, y = (torch.tensor(data[name][:5]) for name in ("input_ids", "labels"))
+    inputs, labels = made.unpack({"input_ids": x, "labels": y})
+    found = made.curriculum.task.loss_fn(made.default_forward(made.model, inputs), labels)
+    expected = [made.model(input_ids=x[[row]], labels=y[[row]]).loss.item() for row in range(5)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
+    made.train()
+    means = [row["loss_mean"] for row in made.curriculum.record.epochs]
+    assert means[-1] < means[0]
+
+
+def test_prompt_tuning(tmp_path: Path) -> None:
+    """PEFT puts virtual tokens in front, so that there are more outputs than labels."""
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(gpt2(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
+    data = rows().map(lambda row: {"labels": [-100, *[int(token > 10) for token in row["input_ids"][1:]]]})
+    made = trainer("vanilla", tmp_path, model, data, learning_rate=0.5)
+    x, y = (torch.tensor(data[name][:3]) for name in ("input_ids", "labels"))
+    mask = torch.ones_like(x)
+    found = made.curriculum.task.loss_fn(made.default_forward(model, {"input_ids": x, "attention_mask": mask}), y)
+    rest = [{"input_ids": x[[row]], "attention_mask": mask[[row]], "labels": y[[row]]} for row in range(3)]
+    assert found.tolist() == pytest.approx([model(**one).loss.item() for one in rest], rel=1e-5)
+    made.train()
+    assert made.curriculum.record.epochs[-1]["loss_mean"] > 0
 
 
 def test_a_model_of_which_no_loss_is_known_needs_loss_fn(tmp_path: Path) -> None:
@@ -365,10 +453,9 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
         ({"train_sampling_strategy": "group_by_length"}, {}, "the method decides which rows come when"),
         ({}, {"compute_loss_func": lambda outputs, labels, num_items_in_batch: outputs.loss}, "pass loss_fn"),
         ({"label_smoothing_factor": 0.1}, {"loss_fn": lambda logits, y: logits[:, 0]}, "not loss_fn; smooth there"),
-        ({"auto_find_batch_size": True}, {}, "auto_find_batch_size"),
+        ({"dataloader_in_order": False, "dataloader_num_workers": 1}, {}, "known by its place in the epoch"),
         ({"ignore_data_skip": True}, {}, "ignore_data_skip"),
         ({"accelerator_config": {"split_batches": True}}, {}, "leave split_batches and dispatch_batches alone"),
-        ({}, {"train_dataset": None}, "it needs a train_dataset with a length"),
         ({}, {"method": method("apw-e", N + 1)}, f"made for {N + 1} rows and the training set has {N}"),
         ({}, {"train_dataset": rows().to_iterable_dataset()}, "it needs a train_dataset with a length and row numbers"),
     ],

@@ -192,3 +192,30 @@ def test_the_example_shows_that_shuffled_answers_lose_weight(
     SHUFFLED.main()
     found = dict(re.findall(r"mean weight of (\w+) answers: ([\d.]+)", capsys.readouterr().out))
     assert float(found["shuffled"]) < 0.8 < 1.2 < float(found["intact"])
+
+
+def test_the_old_name_of_the_loss_is_the_same_loss(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match="chunked_nll"):
+        old = trainer("apw-e", tmp_path / "old", loss_type="chunked_nll")
+    old.train()
+    new = trainer("apw-e", tmp_path / "new")
+    new.train()
+    assert all(torch.equal(value, tensors(new)[name]) for name, value in tensors(old).items())
+
+
+def test_prompt_tuning(tmp_path: Path) -> None:
+    """PEFT puts virtual tokens in front; the loss of a row is that of the model, for its own tokens."""
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    made = trainer("apw-e", tmp_path, more={"model": model})
+    made.curriculum.start(made.model)
+    measured = made.curriculum._measured.values
+    for row in range(3):
+        item = made.train_dataset[row]
+        ids, labels = torch.tensor([item["input_ids"]]), torch.tensor([item["labels"]])
+        with torch.no_grad():
+            loss = made.model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss
+        assert loss.item() == pytest.approx(measured[row].item(), rel=1e-4)
+    made = trainer("apw-e", tmp_path, more={"model": model})
+    made.train()
+    assert made.curriculum.number == EPOCHS

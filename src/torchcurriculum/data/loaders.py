@@ -81,18 +81,43 @@ class indexed:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
-        shadow, recorder = _shadow(self.loader)
-        queue: deque[Any] | None = None
-        for batch in shadow:
-            # The sampler's iterator is made by the time the first batch is here; a later loop makes another queue.
-            queue = recorder.handed_out if queue is None else queue
-            index = _as_index(queue.popleft())
+        return _Indexed(*_shadow(self.loader), self.finite)
+
+
+class _Indexed:
+    """One loop over a loader. Like the loader's own, it goes on behind a batch that raised an exception."""
+
+    def __init__(self, shadow: DataLoader[Any], recorder: _Recorder, finite: bool) -> None:
+        self.shadow, self.recorder, self.finite = shadow, recorder, finite
+        self.batches: Iterator[Any] | None = None  # made with the first batch: two loops must not share a queue
+        self.queue: deque[Any] | None = None
+
+    def __iter__(self) -> _Indexed:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Any]:
+        self.batches = iter(self.shadow) if self.batches is None else self.batches
+        while True:
+            try:
+                batch = next(self.batches)
+            except StopIteration:
+                raise
+            except Exception:
+                self._rows()
+                raise
+            index = _as_index(self._rows())
             good = finite_rows(batch, len(index)) if self.finite else None
             if good is None or bool(good.all()):
-                yield index, batch
-            elif bool(good.any()):
+                return index, batch
+            if bool(good.any()):
                 kept = good.nonzero().flatten()
-                yield index[kept], take(batch, kept, len(index))
+                return index[kept], take(batch, kept, len(index))
+
+    def _rows(self) -> Any:
+        """The rows of the next batch, also where it failed; none if it was the sampler that failed."""
+        # The sampler's iterator is made by the time the first batch is here; a later loop makes another queue.
+        self.queue = self.recorder.handed_out if self.queue is None else self.queue
+        return self.queue.popleft() if self.queue else None
 
 
 class _InOrder:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from ..core import checks
 from ..curriculum import Curriculum
+from ..data.batches import take
+from ..data.identity import length_of
 from ..losses import fold, reduction_of
 
-__all__ = ["Epochs", "Weigher", "loader_settings"]
+__all__ = ["Epochs", "Weigher", "loader_settings", "row_by_row"]
 
 
 class Weigher:
@@ -42,6 +44,8 @@ class Weigher:
     def _find(self) -> nn.Module | None:
         criterion = getattr(self.module, self.name, None)
         reduction = getattr(criterion, "reduction", None)
+        if isinstance(criterion, nn.Module) and not hasattr(criterion, "reduction"):
+            return criterion  # asked row by row
         if not isinstance(criterion, nn.Module) or reduction in (None, "none"):
             if self.name != "criterion":
                 raise TypeError(f"{type(self.module).__name__}.{self.name} is no loss module with a reduction")
@@ -113,12 +117,17 @@ class Weigher:
         criterion = self.criterion
         assert criterion is not None
         if self._inside:
-            return self(self._unreduced(criterion, *given, **named))
+            outputs, y = [*given, *named.values()][:2]
+            losses = self._unreduced(criterion, *given, **named)
+            self.curriculum.note_outputs(outputs, y, self._step)
+            return self(losses)
         return type(criterion).forward(criterion, *given, **named)
 
     @staticmethod
     def _unreduced(criterion: nn.Module, *given: Any, **named: Any) -> Tensor:
         """(B,) losses: the criterion's own without its reduction, averaged over the positions of a sample."""
+        if not hasattr(criterion, "reduction"):
+            return row_by_row(lambda *parts: type(criterion).forward(criterion, *parts), *given, *named.values())
         reduction, criterion.reduction = criterion.reduction, "none"  # type: ignore[assignment]
         try:
             losses = type(criterion).forward(criterion, *given, **named)
@@ -152,12 +161,13 @@ class Epochs:
         """Nothing."""
 
 
-def loader_settings(loader: Any, ranks: int) -> dict[str, Any]:
+def loader_settings(loader: Any, ranks: int = 1, in_order: bool = False) -> dict[str, Any]:
     """What a user's training loader says, as ``Curriculum`` calls it; what a curriculum would override is refused.
 
     Args:
         loader: A ``DataLoader`` over a map-style data set.
         ranks: Processes that each take a batch of the loader's size.
+        in_order: Whether a loader without ``shuffle=True`` will do, because the user has not said anything about it.
 
     Example:
         >>> loader_settings(DataLoader([1, 2, 3], batch_size=2, shuffle=True), ranks=2)["batch_size"]
@@ -165,23 +175,60 @@ def loader_settings(loader: Any, ranks: int) -> dict[str, Any]:
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
+    length_of(loader.dataset, "the training set")
     sampler, decides = loader.sampler, "the curriculum decides which rows make a batch and shares them among ranks"
     if type(loader.batch_sampler) is not BatchSampler:
         raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
-    if type(sampler) is not RandomSampler or sampler.replacement or sampler._num_samples is not None:
+    shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+    if not shuffled and not (in_order and type(sampler) is SequentialSampler):
         words = "pass shuffle=True and no sampler, or train without a curriculum"
         raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
-    for name in ("worker_init_fn", "multiprocessing_context"):
-        if getattr(loader, name) is not None:
-            raise ValueError(f"the training loader has {name}; the curriculum's workers are seeded for every batch")
+    if loader.num_workers and not getattr(loader, "in_order", True):
+        raise ValueError("the training loader has in_order=False, and the rows of a batch are known by its place")
     assert loader.batch_size is not None
+    options = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
     return {
         "batch_size": loader.batch_size * ranks,
         "collate_fn": loader.collate_fn,
         "workers": loader.num_workers,
         "pin_memory": loader.pin_memory,
         "drop_last": loader.drop_last,
+        "loader_options": {name: value for name in options if (value := getattr(loader, name))},
     }
+
+
+def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:
+    """(B,) losses of a function that gives only the mean over a batch: it is asked for each row alone.
+
+    Args:
+        loss: ``loss(*parts) -> scalar``.
+        parts: Outputs, targets, ...: tensors, or dicts, tuples and lists of them; the first has B rows.
+
+    Raises:
+        ValueError: If the mean over the rows is not the loss of the batch: then a row has no loss of its own.
+
+    Example:
+        >>> x, y = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [0.0]])
+        >>> row_by_row(nn.functional.mse_loss, x, y)
+        tensor([1., 4.])
+    """
+    size = _rows(parts)
+    losses = torch.stack([loss(*(take(part, torch.tensor([row]), size) for part in parts)) for row in range(size)])
+    whole = loss(*parts)
+    if not torch.allclose(losses.detach().mean().to(whole), whole.detach(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"the loss has no reduction to switch off, and that of a batch ({whole.item():.6g}) is not the mean over "
+            f"its rows ({losses.mean().item():.6g}); give one loss per sample, shape ({size},)"
+        )
+    return losses
+
+
+def _rows(value: Any) -> int:
+    """Rows of the first tensor in ``value``."""
+    if isinstance(value, Tensor):
+        return len(value) if value.ndim else 0
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    return next((rows for part in parts if (rows := _rows(part))), 0)
 
 
 def _name(value: Any) -> str:

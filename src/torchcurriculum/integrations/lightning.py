@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from ..core import Method
 from ..curriculum import Curriculum
-from ..methods import registry
+from ..named import MethodLike, find_maker, make_method
 from ..record import Record
 from .hosted import Epochs, Weigher, loader_settings
-from .named import make_method
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -32,7 +31,8 @@ else:
 
 __all__ = ["CurriculumCallback"]
 
-TOLD = ("method", "train_set", "loss_fn", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last")
+OWN = ("method", "method_options", "epochs", "loss_fn")
+TOLD = (*OWN, "train_set", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last")
 SETTINGS = [name for name in inspect.signature(Curriculum).parameters if name not in TOLD]
 SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
@@ -50,8 +50,8 @@ class CurriculumCallback(Callback):
     logger, and the state into Lightning's own checkpoints.
 
     Args:
-        method: A method's name in ``curriculum list``, a method, or a function ``(n, epochs, **options) -> method``.
-        options: The method's own, such as ``{"q": 20}``.
+        method: A name, a class, a method, or a function ``(n, epochs, **options) -> method``, as in ``Curriculum``.
+        method_options: The method's own, such as ``{"q": 20}``.
         epochs: What the method takes its pace from; the trainer's ``max_epochs`` by default.
         criterion: The name of the module's criterion.
         loss_fn: ``(outputs, y) -> (B,)`` for the measuring pass, where the module has no criterion.
@@ -67,8 +67,8 @@ class CurriculumCallback(Callback):
 
     def __init__(
         self,
-        method: str | Method | Callable[..., Method],
-        options: Mapping[str, Any] | None = None,
+        method: MethodLike,
+        method_options: Mapping[str, Any] | None = None,
         *,
         epochs: int | None = None,
         criterion: str = "criterion",
@@ -76,12 +76,14 @@ class CurriculumCallback(Callback):
         **settings: Any,
     ) -> None:
         super().__init__()
-        if isinstance(method, str):
-            registry.entry(method)  # an unknown name is refused here, not when the training begins
+        if isinstance(method, Method):  # what is wrong is refused here, not when the training begins
+            make_method(method, 1, epochs, method_options)
+        else:
+            find_maker(method)
         if foreign := [name for name in settings if name not in SETTINGS]:
             words = "the training loader and the module say the rest"
             raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
-        self.method, self.options, self.epochs, self.settings = method, dict(options or {}), epochs, settings
+        self.method, self.method_options, self.epochs, self.settings = method, method_options, epochs, settings
         self.criterion, self.loss_fn = criterion, loss_fn
         self.curriculum: Curriculum | None = None
         self._state: Mapping[str, Any] = {}
@@ -121,6 +123,8 @@ class CurriculumCallback(Callback):
             _within(trainer, self._weigher.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
+        if self.curriculum.samples:
+            self.curriculum.keep_outputs()
         self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
         source.instance = Epochs(self.curriculum, lambda: self._told)
         trainer.fit_loop._combined_loader = None  # where an optimizer's schedule asked for the number of steps
@@ -197,12 +201,8 @@ class CurriculumCallback(Callback):
         self._begun = False
 
     def _make_method(self, n: int, trainer: Any) -> Method:
-        if isinstance(self.method, Method):
-            return self.method
-        epochs = self.epochs or trainer.max_epochs
-        if not epochs or epochs < 0:
-            raise ValueError(f"the trainer has max_epochs={epochs}; say CurriculumCallback(..., epochs=...), the pace")
-        return make_method(self.method, n, epochs, self.options)
+        known = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None  # not with max_steps alone
+        return make_method(self.method, n, self.epochs, self.method_options, known)
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:

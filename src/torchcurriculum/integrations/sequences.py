@@ -81,15 +81,26 @@ def mean_of_tokens(losses: Tensor, labels: Tensor) -> Tensor:
         >>> mean_of_tokens(torch.tensor([[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]]), labels)
         tensor([2., 5.])
     """
-    counted = labels != IGNORED
+    counted = behind_prompt(labels, losses.shape[1]) != IGNORED
     return (losses * counted).sum(1) / counted.sum(1).clamp_min(1)
+
+
+def behind_prompt(labels: Tensor, length: int) -> Tensor:
+    """Labels of ``length`` positions: those of a tuned prompt, which PEFT puts in front, do not count.
+
+    Example:
+        >>> behind_prompt(torch.tensor([[4, 5]]), 3)
+        tensor([[-100,    4,    5]])
+    """
+    return F.pad(labels, (length - labels.shape[1], 0), value=IGNORED)
 
 
 def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
     """The loss function of a model of transformers with one loss for each sequence: ``(logits, labels) -> (B,)``.
 
-    Sequence classification has the loss of its ``problem_type``; token classification, masked and causal language
-    models have the mean over the sequence's own tokens, so that a long sequence counts as much as a short one.
+    Sequence classification (and that of images, sounds and videos) has the loss of its ``problem_type``; token
+    classification and language models have the mean over the sequence's own tokens, so that a long sequence counts as
+    much as a short one.
 
     Args:
         model: A model of transformers, which knows its ``loss_type``.
@@ -109,18 +120,19 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
         return loss(logits, labels.reshape(logits.shape).to(logits), reduction="none").mean(1)
 
     def of_tokens(logits: Tensor, labels: Tensor) -> Tensor:
+        labels = behind_prompt(labels, logits.shape[1])
         logits = checks.at_least_float32(logits).transpose(1, 2)
         return mean_of_tokens(F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing), labels)
 
     def of_next_tokens(logits: Tensor, labels: Tensor) -> Tensor:
-        return of_tokens(logits[:, :-1], labels[:, 1:])
+        return of_tokens(logits[:, :-1], behind_prompt(labels, logits.shape[1])[:, 1:])
 
-    known = {
-        "ForSequenceClassification": of_sequences,
-        "ForTokenClassification": of_tokens,
-        "ForMaskedLM": of_tokens,
-        "ForCausalLM": of_next_tokens,
-    }
+    known = {f"For{what}Classification": of_sequences for what in ("Sequence", "Image", "Audio", "Video")}
+    known |= {"ForTokenClassification": of_tokens, "ForMaskedLM": of_tokens, "ForCausalLM": of_next_tokens}
+    if kind not in known and getattr(base, "get_output_embeddings", lambda: None)() is not None:
+        # A language model of another name, such as GPT2LMHeadModel: transformers takes its causal loss. An encoder's
+        # decoder is told the token before, so that its outputs stand at their own places.
+        return of_tokens if getattr(config, "is_encoder_decoder", False) else of_next_tokens
     if kind not in known:
         raise ValueError(
             f"the loss of {type(base).__name__} for each sample is not known; pass "

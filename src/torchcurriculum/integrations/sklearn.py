@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core import Method, distributed
+from ..core import Method, checks, distributed
 from ..curriculum import Curriculum
 from ..data import Arrays
+from ..named import MethodLike, make_method
 from ..record import Record
-from .named import make_method
 from .reweighter import APWReweighter
 
 try:
@@ -40,7 +40,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     Args:
         module: A module to copy (its parameters are the start), or a function ``(features, classes) -> module``. By
             default a network with one hidden layer.
-        method: A method's name in ``curriculum list``, or a function ``(n, epochs) -> method``.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
+            made already is copied at each fit.
         threshold: The error threshold e of APW: a number, ``"auto"`` or a rule; None leaves it to the method.
         method_options: More options of the method, by name.
         epochs: Epochs.
@@ -51,6 +52,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
         samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
+        nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
         random_state: A number, a NumPy ``RandomState``, or None to draw from NumPy's global one.
         device: Where to train and predict.
 
@@ -71,7 +73,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         module: nn.Module | Callable[[int, int], nn.Module] | None = None,
-        method: str | Callable[[int, int], Method] = "apw-e",
+        method: MethodLike = "apw-e",
         *,
         threshold: Any = None,
         method_options: Mapping[str, Any] | None = None,
@@ -83,12 +85,13 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         measure: Literal["pass", "running"] = "pass",
         samples: bool = True,
         record: str | Path | None = None,
+        nan_strategy: checks.NanStrategy = "error",
         random_state: Any = 0,
         device: str = "cpu",
     ) -> None:
         self.module, self.method, self.threshold, self.method_options = module, method, threshold, method_options
         self.epochs, self.batch_size, self.lr, self.optimizer, self.loss_fn = epochs, batch_size, lr, optimizer, loss_fn
-        self.measure, self.samples, self.record = measure, samples, record
+        self.measure, self.samples, self.record, self.nan_strategy = measure, samples, record, nan_strategy
         self.random_state, self.device = random_state, device
 
     def fit(self, X: Any, y: Any) -> CurriculumClassifier:
@@ -110,7 +113,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
             self.module_ = self._make_module(X).to(self.device)
             self.method_ = self._make_method(len(X))
             self._train(data, seed)
-        self.record_.set_array("labels", y if y.dtype.kind in "biufSU" else codes)
+        self.record_.set_array("labels", codes)
+        self.record_.describe({**self.record_.meta, "classes": [str(name) for name in self.classes_]})
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -128,12 +132,15 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
 
     def _train(self, data: Arrays, seed: int) -> None:
         options: dict[str, Any] = {"seed": seed, "measure": self.measure, "samples": self.samples}
+        options["nan_strategy"] = self.nan_strategy
         if self.loss_fn is not None:
             options["loss_fn"] = self.loss_fn
         record = Record(len(data), {"method": str(self.method)}, self.record)
         curriculum = Curriculum(
             self.method_, data, batch_size=self.batch_size, forward=self._forward, record=record, **options
         )
+        if self.samples:
+            curriculum.keep_outputs()
         optimizer = (self.optimizer or torch.optim.Adam)(self.module_.parameters(), lr=self.lr)
         self.module_.train()
         for _ in range(self.epochs):
@@ -169,7 +176,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         options = dict(self.method_options or {})
         if self.threshold is not None:
             options["threshold"] = self.threshold
-        return make_method(self.method, n, self.epochs, options)
+        return make_method(copy.deepcopy(self.method), n, None, options, self.epochs)
 
 
 def _accelerators(device: str) -> list[torch.device]:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from ..core import checks
 from ..curriculum import Curriculum
 from ..losses import fold, reduction_of
-from .named import make_method
+from ..named import make_method
+from .hosted import loader_settings, row_by_row
 
 try:
     from skorch import NeuralNetClassifier
+    from skorch.dataset import unpack_data
 except ImportError as error:
     raise ImportError("this needs skorch: pip install 'torchcurriculum[skorch]'") from error
 
 __all__ = ["CurriculumNet"]
 
 SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
-LOADER = {"collate_fn": "collate_fn", "num_workers": "workers", "pin_memory": "pin_memory", "drop_last": "drop_last"}
 
 
 class CurriculumNet(NeuralNetClassifier):
@@ -33,11 +35,12 @@ class CurriculumNet(NeuralNetClassifier):
 
     Args:
         module: As in skorch.
-        method: A method's name in ``curriculum list``, or a function ``(n, epochs) -> method``; its options are
-            ``method__q=5``, ``method__threshold="auto"``, ...
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``; its options are
+            ``method__q=5``, ``method__threshold="auto"``, ... A method that is made already is copied at each fit.
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
         samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
+        nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
         seed: The order of the rows and the draws of the method are a function of it.
 
     Attributes:
@@ -64,17 +67,20 @@ class CurriculumNet(NeuralNetClassifier):
         measure: Any = "pass",
         samples: bool = True,
         record: str | Path | None = None,
+        nan_strategy: checks.NanStrategy = "error",
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(module, *args, **kwargs)
         self.method, self.measure, self.samples, self.record, self.seed = method, measure, samples, record, seed
+        self.nan_strategy = nan_strategy
 
     def initialize(self) -> CurriculumNet:
         """Begins anew, also with the curriculum."""
         self.curriculum_: Any = None
         self.record_: Any = None
         self.saved_: Any = None
+        self.loader_: Any = None
         self.forward_params_: dict[str, Any] = {}
         return super().initialize()
 
@@ -84,67 +90,70 @@ class CurriculumNet(NeuralNetClassifier):
             setattr(self, name, kwargs.pop(name))
         return super().set_params(**kwargs)
 
-    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        """For training, batches of the curriculum; else skorch's own."""
-        if not training:
-            return super().get_iterator(dataset, training)
-        self.curriculum_ = self._make_curriculum(dataset)
-        self.record_ = self.curriculum_.record
-        return _Epochs(self)
-
     def run_single_epoch(self, iterator: Any, training: bool, prefix: str, step_fn: Any, **fit_params: Any) -> None:
-        """skorch's own; remembers what ``forward`` gets, for the measuring pass."""
+        """skorch's own, over the curriculum's batches in training; remembers what ``forward`` gets, for measuring."""
         self.forward_params_ = fit_params
+        if training:
+            if iterator is not self.loader_:  # skorch makes one for each call of fit
+                self.curriculum_, self.loader_ = self._make_curriculum(iterator), iterator
+                self.record_ = self.curriculum_.record
+            iterator = self._epoch()
         super().run_single_epoch(iterator, training, prefix, step_fn, **fit_params)
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> dict[str, Any]:
-        """The weighted loss of the batch, and its gradients."""
+        """The weighted loss of the batch, and its gradients; of a batch from elsewhere, skorch's own."""
+        if batch is not self.batch_[0]:
+            return super().train_step_single(batch, **fit_params)
         self._set_training(True)
-        loss = self.curriculum_.loss(self.module_, self.batch_)
+        loss = self.curriculum_.loss(self.module_, self.batch_[1])
         loss.backward()
         return {"loss": loss, "y_pred": self.outputs_}
+
+    batch_: tuple[Any, Any] = (None, None)  # the batch in hand, as skorch sees it and as the curriculum does
+
+    def _epoch(self) -> Iterator[tuple[Any, Any]]:
+        """The curriculum's next epoch."""
+        for batch in self.curriculum_.epoch(self.module_):
+            self.batch_ = (batch.x, batch.y), batch  # the rows' numbers stay here: callbacks see batches as skorch's
+            yield self.batch_[0]
+        row = self.record_.epochs[-1]
+        for name in SHOWN:
+            if name in row:
+                self.history.record(name, row[name])
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         curriculum = state.get("curriculum_")
         if curriculum is not None:  # its state instead of itself, which holds the training set
-            state |= {"curriculum_": None, "saved_": curriculum.state_dict()}
+            state |= {"curriculum_": None, "loader_": None, "saved_": curriculum.state_dict()}
         return {name: value for name, value in state.items() if name not in ("batch_", "inputs_", "outputs_")}
 
-    def _make_curriculum(self, dataset: Any) -> Curriculum:
+    def _make_curriculum(self, loader: Any) -> Curriculum:
         saved = self.saved_ if self.curriculum_ is None else self.curriculum_.state_dict()
+        method, said = copy.deepcopy(self.method), self.get_params_for("iterator_train")
+        settings = loader_settings(loader, in_order=not {"shuffle", "sampler"} & set(said))
         curriculum = Curriculum(
-            make_method(self.method, len(dataset), self.max_epochs, self.get_params_for("method")),
-            dataset,
+            make_method(method, len(loader.dataset), None, self.get_params_for("method"), max(1, self.max_epochs)),
+            loader.dataset,
             self._losses,
             forward=self._forward,
+            unpack=unpack_data,
             seed=self.seed,
             measure=self.measure,
             samples=self.samples,
+            nan_strategy=self.nan_strategy,
             record=self.record if self.record_ is None else self.record_,
             overwrite=self.record_ is None,  # fit starts anew, partial_fit goes on
-            **self._loader_options(len(dataset)),
+            **settings,
         )
+        if self.samples:
+            curriculum.keep_outputs()
         if saved is not None:
             try:
                 curriculum.load_state_dict(saved, knobs="state")
             except ValueError as error:
                 raise ValueError(f"this net cannot go on with its curriculum: {error}; fit begins anew") from error
         return curriculum
-
-    def _loader_options(self, n: int) -> dict[str, Any]:
-        """What the user said about the training loader, as ``Curriculum`` calls it; what it cannot do is refused."""
-        options = {"batch_size": self.batch_size, **self.get_params_for("iterator_train")}
-        size, shuffle = options.pop("batch_size"), options.pop("shuffle", True)
-        foreign = [f"iterator_train__{name}" for name in options if name not in LOADER]
-        foreign += [] if self.iterator_train is DataLoader else ["iterator_train"]
-        foreign += [] if shuffle else ["iterator_train__shuffle=False"]
-        if foreign:
-            raise ValueError(
-                f"{', '.join(foreign)}: the curriculum decides which rows make a batch and in which order, so it makes "
-                f"the training loader itself; of that loader you may set batch_size, {', '.join(LOADER)}"
-            )
-        return {"batch_size": n if size == -1 else size, **{LOADER[name]: value for name, value in options.items()}}
 
     def _forward(self, model: nn.Module, x: Any) -> Any:
         own, self.__dict__["module_"] = self.module_, model  # a method may ask for the outputs of a copy
@@ -155,28 +164,22 @@ class CurriculumNet(NeuralNetClassifier):
         return self.outputs_
 
     def _losses(self, outputs: Any, y: Any) -> Tensor:
-        """(B,) losses through ``get_loss``, which may be the user's own, with a criterion that does not reduce."""
-        reduction = reduction_of(self.criterion_)
-        self.criterion_.reduction = "none"
+        """(B,) losses through ``get_loss``, which may be the user's own, with criteria that do not reduce."""
+
+        def loss(outputs: Any, y: Any, x: Any) -> Tensor:
+            return self.get_loss(outputs, y, X=x, training=True)
+
+        criteria = [getattr(self, f"{name}_") for name in self._criteria]
+        able = {one: reduction_of(one) for one in criteria if getattr(one, "reduction", None) is not None}
+        for criterion in able:
+            criterion.reduction = "none"
         try:
-            losses = self.get_loss(outputs, y, X=self.inputs_, training=True)
+            losses = loss(outputs, y, self.inputs_)
+            if losses.ndim == 0:
+                return row_by_row(loss, outputs, y, self.inputs_)
         finally:
-            self.criterion_.reduction = reduction
-        return fold(losses, y, self.criterion_, reduction)[0] if losses.ndim > 1 else losses
-
-
-class _Epochs:
-    """A training loader for skorch: each loop over it is the curriculum's next epoch."""
-
-    def __init__(self, net: CurriculumNet) -> None:
-        self.net = net
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        net = self.net
-        for batch in net.curriculum_.epoch(net.module_):
-            net.batch_ = batch  # the rows' numbers stay here: callbacks see batches as skorch makes them
-            yield batch.x, batch.y
-        row = net.record_.epochs[-1]
-        for name in SHOWN:
-            if name in row:
-                net.history.record(name, row[name])
+            for criterion, reduction in able.items():
+                criterion.reduction = reduction
+        if losses.ndim > 1 and able:
+            return fold(losses, y, *next(iter(able.items())))[0]
+        return losses

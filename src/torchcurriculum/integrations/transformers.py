@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from ..checkpoint import Checkpoint
-from ..core import Forward, LossFunction, Method, checks
+from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
+from ..named import MethodLike, make_method
 from ..record import Record
 from .sequences import ROWS, RowCollator, Rows, sample_losses
 
@@ -44,7 +46,9 @@ class CurriculumMixin(Base):
 
     Args:
         args: What the trainer takes.
-        method: A ``Method`` over as many rows as ``train_dataset`` has once the trainer has prepared it.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
+            made already has as many rows as ``train_dataset`` once the trainer has prepared it.
+        method_options: Options of a method that is given by its name or class.
         loss_fn: ``loss_fn(outputs, labels) -> (B,)``; by default that of the model, one for each sequence.
         forward: ``forward(model, inputs) -> outputs``; by default the logits of a call without labels.
         measure: As in ``Curriculum``, and so are ``record``, ``samples`` and ``nan_strategy``.
@@ -54,10 +58,13 @@ class CurriculumMixin(Base):
         kwargs: What the trainer takes.
     """
 
+    _train_batch_size: int
+
     def __init__(
         self,
         *args: Any,
-        method: Method,
+        method: MethodLike,
+        method_options: Mapping[str, Any] | None = None,
         loss_fn: LossFunction | None = None,
         forward: Forward | None = None,
         measure: Literal["pass", "running"] = "pass",
@@ -71,29 +78,49 @@ class CurriculumMixin(Base):
             if refused:
                 raise ValueError(f"{type(self).__name__}: {words}")
         self._stepping = False
-        data, collate = self.train_dataset, self.data_collator
+        self._method, self._method_options = method, method_options
+        self._settings: dict[str, Any] = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
+        self._settings |= {"samples": samples, "nan_strategy": nan_strategy}
+        self.curriculum: Any = None  # a trainer without a training set evaluates and predicts
+        if self.train_dataset is not None:
+            self._begin_anew()
+
+    def _begin_anew(self, **changes: Any) -> None:
+        """Makes the curriculum: at construction, and where training begins again from the first step."""
+        args, data, collate = self.args, self.train_dataset, self.data_collator
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
         else:
             collate = self._get_collator_with_removed_columns(collate, "training")
-        self.curriculum = Curriculum(
-            method,
-            Rows(data),
-            loss_fn or self.default_loss(),
-            batch_size=self._train_batch_size * self.args.world_size,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            measure=measure,
-            forward=forward or self.default_forward,
-            unpack=self.unpack,
-            collate_fn=RowCollator(collate),
-            workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
-            persistent_workers=self.args.dataloader_persistent_workers,
-            drop_last=self.args.dataloader_drop_last,
-            record=record,
-            samples=samples,
-            nan_strategy=nan_strategy,
-        )
+        method, self._method = self._method, copy.deepcopy(self._method)  # one for now, one for another time
+        given = {**self._settings, **changes}
+        processes = args.dataloader_multiprocessing_context if args.dataloader_num_workers else None
+        told: dict[str, Any] = {
+            "forward": given["forward"] or self.default_forward,
+            "loss_fn": given["loss_fn"] or self.default_loss(),
+            "batch_size": self._train_batch_size * args.world_size,
+            "seed": args.seed if args.data_seed is None else args.data_seed,
+            "unpack": self.unpack,
+            "collate_fn": RowCollator(collate),
+            "workers": args.dataloader_num_workers,
+            "pin_memory": args.dataloader_pin_memory and args.device.type == "cuda",
+            "persistent_workers": args.dataloader_persistent_workers,
+            "loader_options": {
+                "prefetch_factor": args.dataloader_prefetch_factor,
+                "multiprocessing_context": processes,
+            },
+            "drop_last": args.dataloader_drop_last,
+        }
+        method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
+        self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
+        if given["samples"]:
+            self.curriculum.keep_outputs()
+
+    def _epochs(self, n: int) -> int:
+        """Epochs of the run, from which a method takes its pace."""
+        args, batch = self.args, self._train_batch_size * self.args.world_size
+        steps_as_epochs = args.max_steps * args.gradient_accumulation_steps * batch / n
+        return max(1, math.ceil(steps_as_epochs if args.max_steps > 0 else args.num_train_epochs))
 
     def default_loss(self) -> LossFunction:
         """The model's own loss, one for each sequence."""
@@ -110,12 +137,18 @@ class CurriculumMixin(Base):
         labels = {name: inputs[name] for name in self.label_names if name in inputs}
         if not labels:
             raise ValueError(f"a batch has {', '.join(inputs)}, and no labels under {', '.join(self.label_names)}")
-        left = {name: value for name, value in inputs.items() if name not in labels and name != ROWS}
+        decoder = getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
+        kept = () if decoder else labels  # of which a decoder makes its inputs
+        left = {name: value for name, value in inputs.items() if name not in kept and name != ROWS}
         return left, labels if len(labels) > 1 else next(iter(labels.values()))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The batches that the method has planned; before the first epoch, those of an epoch over everything."""
-        return self.curriculum.loader()
+        if self.curriculum is None:
+            return super().get_train_dataloader()
+        loader: Any = self.curriculum.loader()
+        loader.total_batch_size = self.curriculum.batch_size  # as Accelerate's loaders have it
+        return loader
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
         """The batches of one optimizer step, after a look at whether they are the next ones of the plan."""
@@ -143,6 +176,14 @@ class CurriculumMixin(Base):
         loss = self.curriculum.loss(model, self.curriculum.batch(inputs))
         return loss * self.current_gradient_accumulation_steps  # by which the trainer is about to divide
 
+    def _inner_training_loop(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
+        """The trainer's own; another ``train()``, or one with a smaller batch, begins with a new curriculum."""
+        rows = batch_size * self.args.world_size
+        if self.curriculum is not None and (self.curriculum.number or rows != self.curriculum.batch_size):
+            self._train_batch_size = batch_size
+            self._begin_anew(overwrite=True)
+        return super()._inner_training_loop(batch_size, *args, **kwargs)
+
     def _run_epoch(self, *args: Any, **parts: Any) -> None:
         data: Any = self.train_dataset
         if len(data) != self.curriculum.n:
@@ -154,8 +195,9 @@ class CurriculumMixin(Base):
         super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
         self.curriculum.finish()
         if self.args.logging_strategy != "no":
-            row = self.curriculum.record.epochs[-1].items()
-            self.log({f"curriculum_{name}": x for name, x in row if isinstance(x, float) and math.isfinite(x)})
+            row = {name: x for name, x in self.curriculum.record.epochs[-1].items() if name != "seconds"}
+            numbers = {name: x for name, x in row.items() if isinstance(x, float) and math.isfinite(x)}
+            self.log({f"curriculum_{name}": x for name, x in numbers.items()})
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
@@ -169,9 +211,6 @@ class CurriculumMixin(Base):
     ) -> tuple[int, int]:
         found = super()._init_training_state(max_steps, num_update_steps_per_epoch, num_train_epochs, resume, trial)
         if resume is None:
-            if self.curriculum.number:
-                words = f"the curriculum has gone through {self.curriculum.number} epochs; to go on, pass"
-                raise ValueError(f"{words} resume_from_checkpoint; to train anew, make a new method and a new trainer")
             return found
         if Checkpoint(Path(resume) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
             raise ValueError(f"{resume} holds no state of the curriculum at step {self.state.global_step}")
@@ -185,7 +224,9 @@ class CurriculumMixin(Base):
         chosen = sampler is not None and type(sampler) is not RandomSampler
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
         return {
-            "it needs a train_dataset with a length and row numbers": not has_length(self.train_dataset),
+            "it needs a train_dataset with a length and row numbers": (
+                self.train_dataset is not None and not has_length(self.train_dataset)
+            ),
             "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
             "get_train_dataloader of your own cannot": chosen or loader is not Trainer.get_train_dataloader,
             "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
@@ -194,8 +235,10 @@ class CurriculumMixin(Base):
             "label_smoothing_factor changes the model's own loss, not loss_fn; smooth there": (
                 loss_fn is not None and self.label_smoother is not None
             ),
-            "auto_find_batch_size would begin an epoch twice": args.auto_find_batch_size,
             "ignore_data_skip would train twice on the rows of a resumed epoch": args.ignore_data_skip,
+            "dataloader_in_order=False: the rows of a batch are known by its place in the epoch": (
+                args.dataloader_num_workers > 0 and not getattr(args, "dataloader_in_order", True)
+            ),
             "batches are shared out by the curriculum; leave split_batches and dispatch_batches alone": bool(
                 args.accelerator_config.split_batches or args.accelerator_config.dispatch_batches
             ),

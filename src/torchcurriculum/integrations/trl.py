@@ -30,7 +30,7 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
 
     def default_loss(self) -> LossFunction:
         """The mean over a sequence's own tokens."""
-        return lambda losses, labels: mean_of_tokens(losses, labels[:, 1:])
+        return lambda losses, labels: mean_of_tokens(losses, labels[:, labels.shape[1] > losses.shape[1] :])
 
     def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         """The loss of each next token, (B, T - 1)."""

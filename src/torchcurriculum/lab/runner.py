@@ -80,7 +80,7 @@ def _train_all(
     recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float, jobs: int
 ) -> dict[str, list[Record]]:
     def place(name: str, seed: int) -> Path:
-        return out / name / f"seed-{seed}"
+        return out / name.replace(":", ".") / f"seed-{seed}"  # no file system refuses that
 
     pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
     echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")

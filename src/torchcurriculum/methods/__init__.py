@@ -34,7 +34,7 @@ from .mixed import Mixed
 from .mixup import Mixup
 from .mw_net import MWNet
 from .rapw import RAPW
-from .registry import build, entry, names, register
+from .registry import GROUP, build, entry, names, register
 from .rho_loss import RHOLoss
 from .rl_teacher import RLTeacher
 from .sampled import Sampled
@@ -62,6 +62,7 @@ __all__ = [
     "DRW",
     "ELR",
     "EMA",
+    "GROUP",
     "JTT",
     "LGL",
     "LRE",

@@ -6,11 +6,15 @@ import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from ..core import Method, checks
 
-__all__ = ["Entry", "build", "entry", "names", "register"]
+__all__ = ["GROUP", "Entry", "build", "entry", "names", "register"]
+
+GROUP = "torchcurriculum.methods"  # of entry points: a name and the class of an installed package's method
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,28 @@ def names() -> Iterable[str]:
 
 
 def entry(name: str) -> Entry:
-    """What is known of a method; an unknown name is answered with the nearest ones."""
-    if name not in _ENTRIES:
-        close = difflib.get_close_matches(str(name), _ENTRIES, n=3)
+    """What is known of a method; an unknown name is answered with the nearest ones.
+
+    A name outside the library is ``"package.module:Class"``, or an entry point of the group "torchcurriculum.methods".
+    """
+    return _ENTRIES[name] if name in _ENTRIES else _outside(str(name))
+
+
+def _outside(name: str) -> Entry:
+    points = tuple(entry_points(group=GROUP, name=name))
+    if ":" not in name and not points:
+        close = difflib.get_close_matches(name, _ENTRIES, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(_ENTRIES)}"
         raise ValueError(f"there is no method called {name!r}; {hint}")
-    return _ENTRIES[name]
+    module, _, inside = (points[0].value if points else name).partition(":")
+    try:
+        found = getattr(import_module(module), inside)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: names such as '.a' and ''
+        raise ValueError(f"the method {name!r} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise TypeError(f"{name!r} is not a subclass of torchcurriculum.Method, but {found!r:.60}")
+    summary = (inspect.getdoc(found) or name).splitlines()[0].rstrip(".")
+    return Entry(name, found, summary, when="", cost="")
 
 
 def build(name: str, n: int, epochs: int, **options: Any) -> Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from ..data.arrays import Arrays
 from ..data.batches import Plan
 
-__all__ = ["Feed", "untouched_generators"]
+__all__ = ["LOADER_OPTIONS", "Feed", "untouched_generators"]
 
 # Rows of an in-memory set that are gathered and augmented together, or fewer where rows are large: many on an
 # accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
 BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 128
 BLOCK_BYTES = 2**28
+LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
 GENERATORS = threading.RLock()  # the global generators belong to one reader at a time: trainings may run in threads
 
 
@@ -34,6 +35,7 @@ class Feed:
         collate_fn: As in ``DataLoader``.
         workers: Loader processes, for a set that is read row by row.
         pin_memory: As in ``DataLoader``.
+        options: More of ``DataLoader``: ``prefetch_factor``, ``multiprocessing_context``, ...
         persistent: Whether the workers stay for the next epoch.
     """
 
@@ -43,10 +45,14 @@ class Feed:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         workers: int = 0,
         pin_memory: bool = False,
+        options: Mapping[str, Any] | None = None,
         persistent: bool = False,
     ) -> None:
+        if foreign := [name for name in options or () if name not in LOADER_OPTIONS]:
+            raise TypeError(f"{', '.join(foreign)}: loader_options may be {', '.join(LOADER_OPTIONS)}")
         self.data, self._collate = data, collate_fn
         self._options: dict[str, Any] = {
+            **(options or {}),
             "num_workers": workers,
             "pin_memory": pin_memory,
             "persistent_workers": persistent and workers > 0,

@@ -12,8 +12,10 @@ from torch.utils.data import DataLoader
 from ..core import Batch, Method, Task
 from ..data.batches import finite_rows, take, to_device, zeros_of
 from ..distributed import derive, rank
+from ..record import Record
 from .feed import Feed
 from .order import Order
+from .outputs import Outputs
 from .state import Progress
 from .steps import Steps
 
@@ -146,6 +148,21 @@ class Hosting:
         loss = self._steps.reduce(losses, self._batch(None, None, rows.to(losses.device), step))
         self.done(step)
         return loss
+
+    def keep_outputs(self) -> None:
+        """Keeps what the network says about every row, so that an audit of the record knows a better label."""
+        self._steps.outputs = Outputs(self._order.n)
+
+    def note_outputs(self, outputs: Any, y: Any, step: int) -> None:
+        """Notes outputs and targets that the caller has computed, beside the losses that it gives to ``reduce``."""
+        if self._steps.outputs is not None:
+            self._steps.outputs.note(outputs, y, self.batches()[step].to(self._device))
+
+    def _keep_arrays(self, record: Record) -> None:
+        """Writes what ``keep_outputs`` has gathered."""
+        arrays = {} if self._steps.outputs is None else self._steps.outputs.arrays()
+        for name, values in arrays.items():
+            record.set_array(name, values)
 
     def done(self, step: int) -> None:
         """Counts a batch as done, by its number; ``loss`` and ``reduce`` do so themselves, a replayed step cannot."""

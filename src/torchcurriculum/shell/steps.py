@@ -16,6 +16,7 @@ from .. import fast
 from ..core import Batch, Method, Pair, Step, Task, checks
 from ..data.batches import finite_rows, none_of, padding_like, take, zeros_of
 from ..distributed import Sharded, total, world_size
+from .outputs import Outputs
 
 __all__ = ["Steps", "call", "cross_entropy"]
 
@@ -57,6 +58,7 @@ class Steps:
     ) -> None:
         self.method, self.task, self.last, self.measure, self.nan_strategy = method, task, last, measure, nan_strategy
         self.shares: dict[int, Tensor] = {}  # of the batches that make one optimizer step
+        self.outputs: Outputs | None = None  # of every row, where somebody wants them
         self._viewed: tuple[Batch, Batch] | None = None  # the batch in hand, before and after the view
         self._weighed: tuple[Batch, Tensor] | None = None  # and the weights that it was given
 
@@ -130,6 +132,8 @@ class Steps:
         saved = getattr(getattr(loss, "grad_fn", None), "saved_tensors", ())
         if saved:
             self._weighed = batch, saved[0]
+        if loss is not None and self.outputs is not None:
+            self.outputs.note(logits, batch.y, batch.index)
         return loss
 
     def _scalar(self, step: Step) -> Tensor:
@@ -157,6 +161,8 @@ class Steps:
                 "measure='running' takes the losses seen while training, and this method trains on mixtures of "
                 "rows, whose losses belong to no row. Use measure='pass'."
             )
+        if self.outputs is not None and not mixed:
+            self.outputs.note(step._logits, step.batch.y, step.index)
         losses, last = step.losses.detach(), self.last.values
         losses = losses if losses.dtype == last.dtype else losses.to(last.dtype)
         if mixed:  # which leaves a mark only where it is not finite, for the epoch's end to see

@@ -1,0 +1,80 @@
+"""`make_method`: the one place where a name or a class becomes a method for a training set."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .core import Method
+
+__all__ = ["MethodLike", "find_maker", "make_method"]
+
+MethodLike = str | type[Method] | Method | Callable[..., Method]
+
+
+def make_method(
+    method: MethodLike,
+    n: int,
+    epochs: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    run_epochs: int | None = None,
+) -> Method:
+    """The method for a training set of ``n`` rows.
+
+    Args:
+        method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function
+            ``(n, epochs, **options) -> method``, or a method, which is returned as it is.
+        n: Rows of the training set.
+        epochs: Epochs of the run, as the user says them.
+        options: The method's own.
+        run_epochs: Epochs of the run, as the trainer knows them.
+
+    Example:
+        >>> make_method("apw-e", 100, 20, {"tau": 0.4}).tau
+        0.4
+        >>> make_method("apw-e", 100)
+        Traceback (most recent call last):
+        ValueError: 'apw-e' takes its pace from the length of the run; pass epochs=, or a method that is made already
+    """
+    if isinstance(method, Method):
+        given = [*(options or ()), *(() if epochs is None else ("epochs",))]
+        if given:
+            words = f"{type(method).__name__} is made already"
+            raise TypeError(f"{words}, so it cannot take {', '.join(given)}; pass its name or its class instead")
+        return method
+    cls, make = find_maker(method)
+    epochs = run_epochs if epochs is None else epochs
+    if epochs is None:
+        if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
+            words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"
+            raise ValueError(f"{_called(method)} {words}")
+        epochs = 1  # which it does not ask for
+    made = make(n, epochs, **(options or {}))
+    if not isinstance(made, Method):
+        raise TypeError(f"{_called(method)} made {type(made).__name__}, which is not a method such as APW(n, q)")
+    return made
+
+
+def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
+    """The class, where it is known, and ``(n, epochs, **options) -> method``."""
+    if isinstance(method, str):
+        from .methods import registry  # when a name is given, so that Curriculum alone loads no methods
+
+        return registry.entry(method).method, lambda n, epochs, **options: registry.build(method, n, epochs, **options)
+    if isinstance(method, type) and issubclass(method, Method):
+        return method, method.for_run
+    if isinstance(method, type) or not callable(method):
+        words = "a name such as 'rapw', a class, a method such as APW(n, q), or a function (n, epochs) -> method"
+        raise TypeError(f"method must be {words}, got {_called(method)}")
+    return None, method
+
+
+def _inherited(cls: type[Method]) -> set[str]:
+    """What the class and its parents below ``Method`` define."""
+    return {name for parent in cls.__mro__[: cls.__mro__.index(Method)] for name in vars(parent)}
+
+
+def _called(method: Any) -> str:
+    named = isinstance(method, type) or inspect.isroutine(method)
+    return method.__name__ if named else repr(method)[:60]

@@ -1,0 +1,79 @@
+"""`Outputs`: what the network said about every row while it was trained, for the audit of the labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..distributed import total
+
+__all__ = ["Outputs"]
+
+LARGEST = 2**28  # numbers that are kept, rows times classes
+
+
+class Outputs:
+    """The mean of each row's probabilities over its visits, and the labels it came with.
+
+    It keeps nothing where there are no classes to tell apart: outputs that are not (B, C), or targets that are not B
+    whole numbers below C.
+
+    Args:
+        n: Rows of the training set.
+
+    Example:
+        >>> outputs = Outputs(2)
+        >>> outputs.note(torch.tensor([[3.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]), torch.tensor([1, 0]))
+        >>> {name: values.tolist() for name, values in outputs.arrays().items() if name != "mean_probabilities"}
+        {'labels': [1, 0], 'predicted': [0, 0]}
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.shares: Tensor | None = None  # (N, C) sums, then (N,) visits and labels
+        self.visits = self.labels = torch.zeros(n)
+
+    @torch.no_grad()
+    def note(self, logits: object, y: object, index: Tensor) -> None:
+        """Takes a batch into account."""
+        if not isinstance(logits, Tensor) or not isinstance(y, Tensor) or logits.ndim != 2 or y.shape != index.shape:
+            return
+        classes = logits.shape[1]
+        if y.is_floating_point() or not len(y) or classes < 2 or self.n * classes > LARGEST:
+            return
+        if self.shares is None or self.shares.device != logits.device:
+            self._make(logits, classes)
+        assert self.shares is not None
+        if self.shares.shape[1] != classes:
+            return
+        outputs = logits.float()
+        # skorch's nets give probabilities already
+        already = (outputs.min() >= 0) & ((outputs.sum(1) - 1).abs().max() < 1e-3)
+        shares = torch.where(already, outputs, outputs.softmax(1)).nan_to_num(0.0)
+        self.shares.index_add_(0, index, shares)
+        self.visits.index_add_(0, index, torch.ones_like(shares[:, 0]))
+        self.labels.index_copy_(0, index, y.to(self.labels))
+
+    def _make(self, logits: Tensor, classes: int) -> None:
+        held = torch.zeros(self.n, classes) if self.shares is None else self.shares
+        labels = torch.zeros(self.n, dtype=torch.float64) if self.shares is None else self.labels
+        self.shares, self.visits, self.labels = (part.to(logits.device) for part in (held, self.visits, labels))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """For ``record.set_array``: ``labels``, ``predicted``, ``mean_probabilities``; empty until all rows were seen.
+
+        All ranks must ask.
+        """
+        if self.shares is None:
+            return {}
+        shares, visits, labels = total(self.shares), total(self.visits), total(self.labels * self.visits)
+        labels = (labels / visits.clamp_min(1)).round().long()
+        if not bool((visits > 0).all()) or bool((labels < 0).any()) or bool((labels >= shares.shape[1]).any()):
+            return {}
+        mean = (shares / visits[:, None]).half().cpu()
+        return {
+            "labels": labels.cpu().numpy(),
+            "predicted": mean.float().argmax(1).numpy(),
+            "mean_probabilities": mean.numpy(),
+        }

@@ -46,6 +46,7 @@ from torchcurriculum import Checkpoint, Curriculum, Record, methods  # noqa: E40
 
 EPOCHS, BATCH, EVERY, TROUBLE = 3, 7, 4, 9  # steps: 18 in all, a state behind every fourth, trouble behind the ninth
 LIMIT = 300.0  # seconds for one launch; only a hang takes longer
+RAY_LIMIT = 1800  # Ray starts Python anew for every worker, which takes minutes on a busy machine
 NEAR = 1e-12
 ENGINES = ("ddp", "fsdp2", "accelerate", "ray")
 TROUBLED = 1  # the rank that is slow, raises or is killed
@@ -284,12 +285,22 @@ def ray_workers(engine: str, world: int, folder: Path, trouble: str) -> list[int
             storage_path=str(folder / "ray"), failure_config=ray.train.FailureConfig(max_failures=tries)
         ),
     )
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(RAY_LIMIT)
     try:
         trainer.fit()
+    except TimeoutError:
+        return [None] * world
     except Exception:
         (folder / "rank-0.log").write_text(traceback.format_exc())
         return [1] * world
+    finally:
+        signal.alarm(0)
     return [0] * world
+
+
+def _late(*_: Any) -> None:
+    raise TimeoutError(f"Ray took more than {RAY_LIMIT} s")
 
 
 # ---------------------------------------------------------------- all of it
@@ -330,7 +341,7 @@ def judge(engine: str, scenario: Scenario, alone: Path, folder: Path) -> dict[st
 def _check_codes(engine: str, trouble: str, codes: list[int | None], folder: Path) -> None:
     logs = "\n".join(path.read_text()[-1500:] for path in sorted(folder.glob("rank-*.log")))
     if None in codes:
-        raise AssertionError(f"hang: the ranks ended with {codes} within {LIMIT} s\n{logs}")
+        raise AssertionError(f"hang: the ranks ended with {codes} at the limit\n{logs}")
     if trouble in ("raise", "kill") and not (engine == "ray" and trouble == "kill"):
         # The last epoch is far away: nobody can have come to its end.
         if 0 in codes:

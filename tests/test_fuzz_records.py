@@ -22,6 +22,7 @@ from torchcurriculum import APW, Arrays, Curriculum, Record, theory
 from torchcurriculum.audit import audit
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
+from torchcurriculum.report.series import data_map
 from torchcurriculum.report.theory_panel import _row
 
 from .contract.problem import data, model
@@ -329,3 +330,15 @@ def test_an_infinite_bound_of_a_theorem_warns_of_nothing() -> None:
     with np.errstate(all="raise"):
         assert _row(left, right, "<") == ["0.5", "<", "inf", "2 of 2"]
         assert _row(left, right, "≥") == ["0.5", "≥", "inf", "0 of 2"]
+
+
+def test_a_signalling_nan_in_the_losses_warns_of_nothing() -> None:
+    record = Record(3)
+    losses = np.array([0.5, 1.5, 0.0], dtype=np.float32)
+    losses.view(np.uint32)[2] = 0x7FAAB608  # a NaN that raises the processor's flag when it is cast
+    for _ in range(2):
+        record.append({}, losses=losses, easy=np.array([True, False, False]))
+    with np.errstate(all="raise"):
+        found = data_map(record)
+    assert found.mean.tolist() == [0.5, 1.5]
+    assert found.std.tolist() == [0.0, 0.0]

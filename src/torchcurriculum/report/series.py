@@ -199,7 +199,8 @@ def data_map(record: Record) -> DataMap:
     seen = count > 0
     mean, squares = total / np.maximum(count, 1), np.zeros(record.n)
     for losses in record.rows("losses"):
-        squares += np.where(np.isfinite(losses), losses - mean, 0.0) ** 2
+        known = np.isfinite(losses)  # what is not finite may not even be cast without a warning
+        squares += (np.where(known, losses, 0.0) - np.where(known, mean, 0.0)) ** 2
     share = often[seen] / len(record.epochs)
     try:
         right = _right(record)[seen]

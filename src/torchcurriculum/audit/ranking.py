@@ -238,6 +238,8 @@ def _suggest(
     predicted, shares = record.labels("predicted"), record.arrays.get("mean_probabilities")
     if predicted is None or labels is None or shares is None:
         return predicted, None
+    if predicted.dtype.kind not in "iu" or predicted.min() < 0 or predicted.max() >= shares.shape[1]:
+        raise RecordError(f"'predicted' must be whole numbers in range({shares.shape[1]}), got {predicted.dtype}")
     predicted, likely = predicted.copy(), np.empty(record.n)
     for start in range(0, record.n, BLOCK):
         part = slice(start, start + BLOCK)

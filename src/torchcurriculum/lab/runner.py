@@ -140,7 +140,7 @@ def _can_audit(records: Sequence[Record]) -> bool:
 
 def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
     """The method whose ranking is shown: the one that docs/audit.md recommends, otherwise the first."""
-    return next((name for name in ("rapw", "vanilla") if name in found), next(iter(found)))
+    return next((name for name in ("vanilla", "rapw") if name in found), next(iter(found)))
 
 
 def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:

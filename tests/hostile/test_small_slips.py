@@ -52,7 +52,11 @@ def test_numbers_of_other_libraries_are_numbers(value: Any, folder: bool, tmp_pa
 
 
 @pytest.mark.parametrize("folder", [True, False])
-@pytest.mark.parametrize("value", [object(), b"x", {1, 2}, torch.zeros(3), np.zeros(2), [object()]], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [object(), b"x", {1, 2}, torch.zeros(3), np.zeros(2), [object()]],
+    ids=["object", "bytes", "set", "tensor", "array", "list"],
+)
 def test_what_a_record_cannot_hold_is_refused_by_name_and_changes_nothing(
     value: Any, folder: bool, tmp_path: Path
 ) -> None:

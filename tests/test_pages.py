@@ -29,6 +29,7 @@ PAGES = {
     "thresholds.md": ("pd",),
     "difficulty.md": ("method", "curriculum"),
     "reliability.md": ("checkpoint",),
+    "tasks.md": ("curriculum", "method"),
     "losses.md": ("criterion", "curriculum", "method"),
     "integrations/sklearn.md": ("search", "suspects", "model"),
     "integrations/skorch.md": ("net", "suspects"),

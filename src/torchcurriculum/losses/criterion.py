@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -154,6 +155,7 @@ class Weighted(nn.Module):
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
         self.number, self.step = 0, 0  # of the epoch and of the batch in it; on the host, so that no step waits
+        self._visits = 0  # rows since ``advance``
 
     def advance(self, losses: Tensor | None = None) -> None:
         """Begins an epoch.
@@ -166,7 +168,7 @@ class Weighted(nn.Module):
             if losses.shape != (self.n,):
                 raise ValueError(f"there must be one loss for each of {self.n} rows, got shape {tuple(losses.shape)}")
             checks.check_losses(losses, None, "error")
-        self.number, self.step = self.number + 1, 0
+        self.number, self.step, self._visits = self.number + 1, 0, 0
         measured = self.last if losses is None else losses.detach()
         rows = self.method.plan(Epoch(self.number, self.n, self.last, lambda: measured))
         if rows is not None:
@@ -186,6 +188,7 @@ class Weighted(nn.Module):
         index = index.to(losses.device)
         if losses.device.type == "cpu":
             checks.check_losses(losses.detach(), index, "error")
+        self._refuse_forgotten_advance(len(losses))
         seed = derive("weighted", self.number, self.step, rank())
         task, epoch = Task(_no_forward, self.losses), max(1, self.number)
         batch = Batch(None, y, index, task=task, seed=seed, epoch=epoch, step=self.step)
@@ -196,6 +199,16 @@ class Weighted(nn.Module):
         self.seen.index_fill_(0, index, True)
         self.method.visited(index)
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
+
+    def _refuse_forgotten_advance(self, rows: int) -> None:
+        if type(self.method).plan is Method.plan:
+            return  # an epoch's beginning is nothing to it
+        if not self.number:
+            raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
+        before, self._visits = self._visits, self._visits + rows
+        if before <= 2 * self.n < self._visits:
+            words = f"{self._visits} losses since the last advance(), and the training set has {self.n} rows"
+            warnings.warn(f"{words}; call criterion.advance() at the start of every epoch", stacklevel=3)
 
     def get_extra_state(self) -> Tensor:
         """The number of the epoch and of the batch in it."""

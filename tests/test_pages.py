@@ -29,6 +29,7 @@ PAGES = {
     "thresholds.md": ("pd",),
     "difficulty.md": ("method", "curriculum"),
     "reliability.md": ("checkpoint",),
+    "streaming.md": ("stream", "criterion"),
     "tasks.md": ("curriculum", "method"),
     "losses.md": ("criterion", "curriculum", "method"),
     "integrations/sklearn.md": ("search", "suspects", "model"),

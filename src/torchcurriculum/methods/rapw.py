@@ -171,6 +171,11 @@ class RAPW(Method):
             return True
         return self._given is not None
 
+    def grow(self, n: int) -> None:
+        """Rows that come later have no memory yet."""
+        self.add_room("memory", n, math.nan)
+        self.n = max(self.n, n)
+
     def report(self) -> Mapping[str, Any]:
         """rho, e, the phase (later once fewer than half of the labels seem wrong), E-Prop at e and the trust."""
         threshold = moving_threshold(self.rho, self.classes)

@@ -31,7 +31,7 @@ PAGES = {
     "reliability.md": ("checkpoint",),
     "streaming.md": ("stream", "criterion"),
     "tasks.md": ("curriculum", "method"),
-    "losses.md": ("criterion", "curriculum", "method"),
+    "losses.md": ("criterion", "curriculum", "method", "selective"),
     "integrations/sklearn.md": ("search", "suspects", "model"),
     "integrations/skorch.md": ("net", "suspects"),
     "integrations/logging.md": ("curriculum",),

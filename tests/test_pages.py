@@ -30,6 +30,7 @@ PAGES = {
     "difficulty.md": ("method", "curriculum"),
     "reliability.md": ("checkpoint",),
     "streaming.md": ("stream", "criterion"),
+    "uneven.md": ("by_rows", "by_weights", "by_loss"),
     "tasks.md": ("curriculum", "method"),
     "losses.md": ("criterion", "curriculum", "method", "selective"),
     "integrations/sklearn.md": ("search", "suspects", "model"),

@@ -82,8 +82,9 @@ def test_a_stream_trains_as_the_same_rows_with_numbers_do(made: Any) -> None:
     of_stream, of_rows = network(), network()
     grown = weighted(nn.CrossEntropyLoss(), made(), grows=True)
     method = made()
-    method.n = N  # the same method, over all rows
-    method.grow(N) if hasattr(method, "grow") and type(method) is not SuperLoss else None
+    method.n = N
+    if not isinstance(method, SuperLoss):
+        method.grow_rows(N)
     fixed = weighted(nn.CrossEntropyLoss(), method)
     first, second = Stream(), Stream()
     stream = streamed(DataLoader(first, batch_size=5), id="key")

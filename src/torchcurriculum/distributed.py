@@ -343,14 +343,14 @@ class RowState(nn.Module):
         self.register_buffer(name, values)
         self._row_state = (*self._row_state, name)
 
-    def grow(self, n: int) -> None:
+    def grow_rows(self, n: int) -> None:
         """Makes room for ``n`` rows where new ones come while training; refused by a method over a whole set.
 
         A method that keeps something for each row, and needs no other, overrides this and calls ``add_room``.
         """
         for part in self.children():
             if isinstance(part, RowState):
-                part.grow(n)
+                part.grow_rows(n)
         if hasattr(self, "n") or self._row_state:
             name = type(self).__name__
             raise TypeError(f"{name} is a method over a whole training set, which a stream does not have")

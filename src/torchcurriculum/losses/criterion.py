@@ -156,7 +156,7 @@ class Weighted(nn.Module):
         if grows:
             if n is not None:
                 raise TypeError(f"n={n} would be ignored: with grows=True there are as many rows as were seen")
-            method.grow(rows)
+            method.grow_rows(rows)
         self.losses, self.method, self.n, self.grows = per_sample(criterion), method, rows, grows
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
@@ -226,13 +226,13 @@ class Weighted(nn.Module):
         self.n = max(n, 2 * self.n)
         self.last = torch.cat([self.last, self.last.new_full((self.n - len(self.last),), math.inf)])
         self.seen = torch.cat([self.seen, self.seen.new_zeros(self.n - len(self.seen))])
-        self.method.grow(self.n)
+        self.method.grow_rows(self.n)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         last = state_dict.get(f"{prefix}last")
         if self.grows and isinstance(last, Tensor) and last.ndim == 1:
             self.n, self.last, self.seen = len(last), self.last.new_empty(len(last)), self.seen.new_zeros(len(last))
-            self.method.grow(self.n)
+            self.method.grow_rows(self.n)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def get_extra_state(self) -> Tensor:

@@ -94,8 +94,6 @@ class MWNet(Method):
         if self.features is None:
             return None
         made = self.features(step)
-        if isinstance(made, Tensor) and not len(step.index):
-            made = made[:0]  # a rank without rows has padding in its batch
         if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(step.losses):
             shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
             raise ValueError(f"features must be a tensor of shape ({len(step.losses)}, F) for this batch, got {shape}")

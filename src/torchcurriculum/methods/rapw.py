@@ -171,7 +171,7 @@ class RAPW(Method):
             return True
         return self._given is not None
 
-    def grow(self, n: int) -> None:
+    def grow_rows(self, n: int) -> None:
         """Rows that come later have no memory yet."""
         self.add_room("memory", n, math.nan)
         self.n = max(self.n, n)

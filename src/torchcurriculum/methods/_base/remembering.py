@@ -40,7 +40,7 @@ class Remembering(Resizing, Method):
         self.keep = keep
         self.add_rows("predictions", torch.zeros(n, 0))
 
-    def grow(self, n: int) -> None:
+    def grow_rows(self, n: int) -> None:
         """Rows that come later have no predictions yet."""
         self.add_room("predictions", n, 0.0)
         self.n = max(self.n, n)

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchcurriculum import APW, Arrays, Curriculum, Mixup, Vanilla, indexed, methods, quantile
+from torchcurriculum import APW, Arrays, Curriculum, Method, Mixup, Vanilla, indexed, methods, quantile
 from torchcurriculum.audit import audit
-from torchcurriculum.losses import per_sample, weighted
+from torchcurriculum.losses import Weighted, per_sample, weighted
 
 from .distributed import criterion as criterion_ranks
 from .distributed.launch import start
@@ -79,13 +79,19 @@ CASES: dict[str, tuple[nn.Module, Tensor, Tensor]] = {
 }
 
 
+def begun(criterion: nn.Module, method: Method) -> Weighted:
+    made = weighted(criterion, method)
+    made.advance()
+    return made
+
+
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss:UserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_with_equal_weights_it_is_the_criterion(name: str) -> None:
     criterion, outputs, y = CASES[name]
     before = criterion.reduction
     outputs = outputs.clone().requires_grad_()
-    ours = weighted(criterion, APW(6, q=5))(outputs, y, torch.arange(6))
+    ours = begun(criterion, APW(6, q=5))(outputs, y, torch.arange(6))
     (gradient,) = torch.autograd.grad(ours, outputs)
     theirs = criterion(outputs, y)
     torch.testing.assert_close(ours, theirs)
@@ -98,7 +104,7 @@ def test_weights_change_the_share_of_samples_and_keep_that_of_classes() -> None:
     criterion, outputs, y = CASES["class weights"]
     method = APW(6, q=2)
     method.advance(per_sample(criterion)(outputs, y))
-    ours = weighted(criterion, method)(outputs, y, torch.arange(6))
+    ours = begun(criterion, method)(outputs, y, torch.arange(6))
     each = F.cross_entropy(outputs, y, reduction="none")
     joint = method.weights * CLASS_WEIGHTS.double()[y]
     torch.testing.assert_close(ours, (joint * each).sum() / joint.sum())
@@ -133,7 +139,7 @@ class Scaled(nn.MSELoss):
 
 def test_parameters_of_a_criterion_are_shared() -> None:
     criterion = Scaled()
-    weighted(criterion, APW(3, q=5))(torch.ones(3), torch.zeros(3), torch.arange(3)).backward()
+    begun(criterion, APW(3, q=5))(torch.ones(3), torch.zeros(3), torch.arange(3)).backward()
     assert criterion.scale.grad.item() == pytest.approx(4.0)
     assert criterion(torch.ones(3), torch.zeros(3)).shape == ()
 
@@ -146,7 +152,7 @@ def test_tokens_are_averaged_without_the_ignored_ones() -> None:
     expected = torch.stack([each[0, 0], each[1, :3].mean()])
     torch.testing.assert_close(per_sample(nn.CrossEntropyLoss())(logits, y), expected)
     y[0] = -100
-    criterion = weighted(nn.CrossEntropyLoss(), APW(2, q=5))
+    criterion = begun(nn.CrossEntropyLoss(), APW(2, q=5))
     torch.testing.assert_close(criterion(logits, y, torch.arange(2)), expected[1])
     y[:] = -100
     assert criterion(logits, y, torch.arange(2)).item() == 0  # PyTorch's is NaN
@@ -302,7 +308,8 @@ def test_a_quantile_resumes_bit_equal() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS")
 def test_two_ranks_and_one_process_agree(tmp_path: Path) -> None:
     start(criterion_ranks.both, 2, tmp_path)
-    for name, work in {"reduced": criterion_ranks.reduced, "regression": criterion_ranks.regression}.items():
+    for name in ("reduced", "regression", "streams"):
+        work = getattr(criterion_ranks, name)
         alone = work()
         for rank in range(2):
             found = load_file(tmp_path / f"{name}-{rank}.safetensors")

@@ -23,6 +23,7 @@ __all__ = [
     "NanStrategy",
     "all_finite",
     "at_least_float32",
+    "check_class_targets",
     "check_index",
     "check_losses",
     "check_sample_losses",
@@ -52,6 +53,12 @@ REMOVED = {  # hooks of version 0.1, and what to do instead
     "fused": "nothing: fast paths are in torchcurriculum.fast, by the exact class",
     "graph_key": "nothing: fast paths are in torchcurriculum.fast, by the exact class",
 }
+
+
+_OTHER_LOSSES = (
+    "pass loss_fn=per_sample(nn.MSELoss()) for regression, per_sample(nn.BCEWithLogitsLoss()) for single logits and "
+    "several labels"
+)
 
 
 # ---------------------------------------------------------------------- losses and indices
@@ -110,6 +117,25 @@ def check_sample_losses(losses: Any, size: int) -> Tensor:
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
     return losses
+
+
+def check_class_targets(outputs: Any, y: Any) -> None:
+    """Refuses outputs and targets that cross-entropy would fail on, or take for classes where there are none.
+
+    Values are looked at in host memory only: elsewhere a look would make every step wait.
+    """
+    words = "there is no loss_fn, and cross-entropy"
+    if isinstance(outputs, Tensor) and (outputs.ndim < 2 or outputs.shape[1] < 2):
+        shape = f"outputs of shape {tuple(outputs.shape)}"
+        raise TypeError(f"{words} needs a logit for each class, got {shape}; {_OTHER_LOSSES}")
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        return
+    if isinstance(outputs, Tensor) and y.shape != outputs.shape:
+        raise TypeError(
+            f"{words} takes class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
+        )
+    if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
+        raise ValueError(f"{words} takes probabilities that sum to one, and these targets do not; {_OTHER_LOSSES}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:

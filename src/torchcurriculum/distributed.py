@@ -343,6 +343,24 @@ class RowState(nn.Module):
         self.register_buffer(name, values)
         self._row_state = (*self._row_state, name)
 
+    def grow_rows(self, n: int) -> None:
+        """Makes room for ``n`` rows where new ones come while training; refused by a method over a whole set.
+
+        A method that keeps something for each row, and needs no other, overrides this and calls ``add_room``.
+        """
+        for part in self.children():
+            if isinstance(part, RowState):
+                part.grow_rows(n)
+        if hasattr(self, "n") or self._row_state:
+            name = type(self).__name__
+            raise TypeError(f"{name} is a method over a whole training set, which a stream does not have")
+
+    def add_room(self, name: str, n: int, fill: float) -> None:
+        """Makes a per-row buffer ``n`` rows long; new rows hold ``fill``."""
+        values = getattr(self, name)
+        if len(values) < n:
+            setattr(self, name, torch.cat([values, values.new_full((n - len(values), *values.shape[1:]), fill)]))
+
     def visited(self, index: Tensor) -> None:
         """Called by whoever runs the step: this rank has visited these rows."""
         if world_size() == 1:

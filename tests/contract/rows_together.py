@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from torchcurriculum import APW, RAPW, Both, Method, Mixed, Sampled, SuperLoss, Then, Vanilla
-from torchcurriculum.methods import CBS, SPL, BabyStep, InfoBatch, LambdaStep
+from torchcurriculum.methods import CBS, SPL, BabyStep, Balanced, InfoBatch, LambdaStep
 
 from .problem import EPOCHS, N
 from .row import Row
@@ -67,7 +67,17 @@ def then_mixed(data: Any, fraction: float = 0.4, q: float = 3) -> Method:
     return Then(Mixed(APW(N, q)), 1, Sampled(APW(N, q), fraction))
 
 
+def balanced(data: Any, strength: float = 1.0, lam: float = 1.0) -> Method:
+    return Balanced(SuperLoss(lam=lam), [row % 5 % 3 for row in range(N)], strength=strength)
+
+
+def balanced_rows(data: Any, strength: float = 0.7, q: float = 3) -> Method:
+    return Balanced(APW(N, q, weighting="EI"), [row % 5 % 3 for row in range(N)], "rows", strength)
+
+
 ROWS = [
+    Row("balanced", make=balanced, zero=lambda data: balanced(data, 0.0, math.inf), sums="any"),
+    Row("balanced-rows", make=balanced_rows, zero=lambda data: balanced_rows(data, 0.0, math.inf)),
     Row("then-apw", make=then_apw, zero=lambda data: then_apw(data, math.inf)),
     Row("then-superloss", make=then_superloss, zero=lambda data: then_superloss(data, 1, math.inf), sums="any"),
     Row("then-three", make=then_three, zero=lambda data: then_three(data, 0.0, 0.0, math.inf), sums="any"),

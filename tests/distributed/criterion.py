@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from torchcurriculum import APW, Arrays, Curriculum, quantile
+from torchcurriculum import APW, Arrays, Curriculum, SuperLoss, methods, quantile
+from torchcurriculum.data import streamed
 from torchcurriculum.losses import per_sample, weighted
 
 N = 41
@@ -66,7 +67,29 @@ def regression(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     return {"net": net.weight.detach(), "weights": method.weights, "threshold": method.threshold}
 
 
+def streams(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
+    """Streams of ids, each rank with its own shard and a table that the others do not see."""
+    x, y = rows()
+    found = {}
+    for name, method in {"superloss": SuperLoss(tau=1.0), "elr": methods.ELR(1)}.items():
+        net = network(3)
+        model = DistributedDataParallel(net) if world > 1 else net
+        criterion = weighted(nn.CrossEntropyLoss(), method, grows=True)
+        optimizer = torch.optim.SGD(net.parameters(), 0.5)
+        shard = [batch[rank::world] for batch in torch.arange(N - 1).split(8)]
+        stream = streamed([([f"id {row}" for row in rows.tolist()], rows) for rows in shard], id=0)
+        for _ in range(3):
+            criterion.advance()
+            for index, (_, mine) in stream:
+                optimizer.zero_grad()
+                criterion(model(x[mine]), y[mine], index).backward()
+                optimizer.step()
+        found[name] = net.weight.detach()
+        assert len(stream) == (N - 1) // world
+    return found
+
+
 def both(rank: int, world: int, folder: Path) -> None:
     """Leaves the outcomes of this rank."""
-    for name, work in {"reduced": reduced, "regression": regression}.items():
+    for name, work in {"reduced": reduced, "regression": regression, "streams": streams}.items():
         save_file(work(rank, world), folder / f"{name}-{rank}.safetensors")

@@ -115,11 +115,13 @@ def test_the_three_lines_refuse_with_every_strategy_and_can_leave_rows_out() -> 
     net = nn.Linear(2, 2)
     for strategy in ("error", "warn", "ignore"):
         apw = APW(6, q=3, nan_strategy=strategy)  # type: ignore[arg-type]
+        apw.advance(torch.ones(6))
         with pytest.raises(ValueError, match=r"rows \[3\].*before the forward pass"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for index, (inputs, y) in indexed(loader):
                 apw.batch_weights(F.cross_entropy(net(inputs), y, reduction="none").detach(), index)
     apw, seen = APW(6, q=3), []
+    apw.advance(torch.ones(6))
     for index, (inputs, y) in indexed(loader, finite=True):
         losses = F.cross_entropy(net(inputs), y, reduction="none")
         (apw.batch_weights(losses.detach(), index) * losses).sum().backward()

@@ -39,10 +39,13 @@ def unpack(batch: Any) -> tuple[Any, Any]:
         for name in TARGETS:
             if name in batch:
                 return {key: value for key, value in batch.items() if key != name}, batch[name]
-        raise ValueError(f"a dict batch needs its target under one of {', '.join(TARGETS)}, got {', '.join(batch)}")
+        names = f"{', '.join(TARGETS)}, got {', '.join(map(str, batch))}"
+        raise ValueError(f"a dict batch needs its target under one of {names}; or pass unpack=lambda batch: (x, y)")
     if hasattr(batch, "y"):
         return batch, batch.y
-    raise TypeError(f"cannot tell input from target in a batch of type {type(batch).__name__}; pass unpack=")
+    raise TypeError(
+        f"cannot tell input from target in a batch of type {type(batch).__name__}; pass unpack=lambda batch: (x, y)"
+    )
 
 
 def to_device(value: Any, device: torch.device) -> Any:

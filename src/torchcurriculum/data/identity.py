@@ -17,7 +17,7 @@ def length_of(data: Any, name: str) -> int:
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeError(
             f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps something for "
-            "every row, so give the dataset __len__ and __getitem__"
+            "every row, so give the dataset __len__ and __getitem__, or see data.streamed for a loop of your own"
         )
     if len(data) < 1:
         raise ValueError(f"{name} is empty")

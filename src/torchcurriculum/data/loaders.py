@@ -71,7 +71,7 @@ class indexed:
         if isinstance(loader.dataset, IterableDataset):
             raise TypeError(
                 f"{type(loader.dataset).__name__} is an iterable dataset: its samples have no row numbers to hold "
-                "weights for. Give it __len__ and __getitem__, or yield an id of your own with each sample."
+                "weights for. Give it __len__ and __getitem__, or name an id of each sample: streamed(loader, id=...)."
             )
         if loader.num_workers > 0 and not getattr(loader, "in_order", True):
             raise ValueError("this loader has in_order=False, so its batches cannot be matched with their rows")

@@ -52,7 +52,7 @@ def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
 
 
 def _rapw(method: Any, batch: Batch, logits: Any) -> Head | None:
-    if not method.count_classes(logits):
+    if not method.count_classes(logits, batch.y):
         return None
     labels = batch.y
     classes = isinstance(labels, Tensor) and labels.shape == batch.index.shape and not labels.is_floating_point()

@@ -12,6 +12,7 @@ from .robust import (
     SymmetricCrossEntropy,
     estimate_transition,
 )
+from .tokens import Tokens, token_losses
 
 __all__ = [
     "LDAM",
@@ -23,10 +24,12 @@ __all__ = [
     "LogitAdjusted",
     "PerSample",
     "SymmetricCrossEntropy",
+    "Tokens",
     "Weighted",
     "estimate_transition",
     "fold",
     "per_sample",
     "reduction_of",
+    "token_losses",
     "weighted",
 ]

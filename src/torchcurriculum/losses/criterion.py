@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -136,24 +138,30 @@ class Weighted(nn.Module):
         criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
         method: A method that weighs samples.
         n: Rows of the training set, for a method that does not know them.
+        grows: Whether rows come while training.
     """
 
     last: Tensor
     seen: Tensor
 
-    def __init__(self, criterion: nn.Module, method: Method, n: int | None = None) -> None:
+    def __init__(self, criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> None:
         super().__init__()
         if not isinstance(method, Method):
             raise TypeError(f"method must be a torchcurriculum method such as APW(n, q), got {type(method).__name__}")
         if method.changes_batches:
             raise TypeError(f"{type(method).__name__} changes the batch, not only its weights; use Curriculum")
-        rows = getattr(method, "n", n)
+        rows = getattr(method, "n", 1 if grows else n)
         if rows is None:
             raise ValueError(f"{type(method).__name__} does not know the training set; say weighted(..., n=its rows)")
-        self.losses, self.method, self.n = per_sample(criterion), method, rows
+        if grows:
+            if n is not None:
+                raise TypeError(f"n={n} would be ignored: with grows=True there are as many rows as were seen")
+            method.grow_rows(rows)
+        self.losses, self.method, self.n, self.grows = per_sample(criterion), method, rows, grows
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
         self.number, self.step = 0, 0  # of the epoch and of the batch in it; on the host, so that no step waits
+        self._visits = 0  # rows since ``advance``
 
     def advance(self, losses: Tensor | None = None) -> None:
         """Begins an epoch.
@@ -166,7 +174,7 @@ class Weighted(nn.Module):
             if losses.shape != (self.n,):
                 raise ValueError(f"there must be one loss for each of {self.n} rows, got shape {tuple(losses.shape)}")
             checks.check_losses(losses, None, "error")
-        self.number, self.step = self.number + 1, 0
+        self.number, self.step, self._visits = self.number + 1, 0, 0
         measured = self.last if losses is None else losses.detach()
         rows = self.method.plan(Epoch(self.number, self.n, self.last, lambda: measured))
         if rows is not None:
@@ -182,10 +190,13 @@ class Weighted(nn.Module):
         """
         _follow(self, outputs.device)
         losses, share = self.losses.measure(outputs, y)
+        if self.grows and len(index):
+            self._grow(int(index.max()) + 1)
         checks.check_index(index, self.n, len(losses))
         index = index.to(losses.device)
         if losses.device.type == "cpu":
             checks.check_losses(losses.detach(), index, "error")
+        self._refuse_forgotten_advance(len(losses))
         seed = derive("weighted", self.number, self.step, rank())
         task, epoch = Task(_no_forward, self.losses), max(1, self.number)
         batch = Batch(None, y, index, task=task, seed=seed, epoch=epoch, step=self.step)
@@ -193,9 +204,36 @@ class Weighted(nn.Module):
         step = _SharedStep(batch, outputs, losses, share)
         loss = self.method.loss(step)
         self.last[index] = losses.detach().to(self.last.dtype)
-        self.seen.index_fill_(0, index, True)
-        self.method.visited(index)
+        if not self.grows:
+            self.seen.index_fill_(0, index, True)
+            self.method.visited(index)
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
+
+    def _refuse_forgotten_advance(self, rows: int) -> None:
+        if type(self.method).plan is Method.plan:
+            return  # an epoch's beginning is nothing to it
+        if not self.number:
+            raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
+        before, self._visits = self._visits, self._visits + rows
+        if before <= 2 * self.n < self._visits:
+            words = f"{self._visits} losses since the last advance(), and the training set has {self.n} rows"
+            warnings.warn(f"{words}; call criterion.advance() at the start of every epoch", stacklevel=3)
+
+    def _grow(self, n: int) -> None:
+        """Room for ``n`` rows, at least twice as many as before, so that it is seldom made."""
+        if n <= self.n:
+            return
+        self.n = max(n, 2 * self.n)
+        self.last = torch.cat([self.last, self.last.new_full((self.n - len(self.last),), math.inf)])
+        self.seen = torch.cat([self.seen, self.seen.new_zeros(self.n - len(self.seen))])
+        self.method.grow_rows(self.n)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        last = state_dict.get(f"{prefix}last")
+        if self.grows and isinstance(last, Tensor) and last.ndim == 1:
+            self.n, self.last, self.seen = len(last), self.last.new_empty(len(last)), self.seen.new_zeros(len(last))
+            self.method.grow_rows(self.n)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def get_extra_state(self) -> Tensor:
         """The number of the epoch and of the batch in it."""
@@ -206,7 +244,9 @@ class Weighted(nn.Module):
         self.number, self.step = map(int, state)
 
     def _agree(self) -> None:
-        """Gives every rank the losses that the others saw."""
+        """Gives every rank the losses that the others saw; rows of a stream are each rank's own."""
+        if self.grows:
+            return
         self.method.agree()
         self.last.copy_(merge_rows(self.last, self.seen))
         self.seen.zero_()
@@ -232,7 +272,7 @@ def _no_forward(model: nn.Module, x: Any) -> Any:
     raise TypeError("the method asks for a forward pass, and a criterion has no model; use Curriculum")
 
 
-def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weighted:
+def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> Weighted:
     """One line for code that has only a reduced loss function: ``criterion(outputs, y, index)`` is a weighted scalar.
 
     With equal weights it is the criterion itself, also with class weights and ``ignore_index``, where a sample has
@@ -243,6 +283,8 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weig
         method: A method that weighs samples: APW, SuperLoss, ... One that chooses rows or changes what the model sees
             needs a ``Curriculum``.
         n: Rows of the training set, for a method that does not know them.
+        grows: Whether rows come while training, as from ``data.streamed``. For methods that keep nothing for each row
+            (SuperLoss) or need no other rows (RAPW, ELR); one over a whole set is refused. Each rank keeps its own.
 
     Returns:
         A module ``(outputs, y, index) -> scalar``.
@@ -259,7 +301,7 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None) -> Weig
         >>> nn.CrossEntropyLoss()(outputs, y)
         tensor(1.1269)
     """
-    return Weighted(criterion, method, n)
+    return Weighted(criterion, method, n, grows)
 
 
 def _follow(module: nn.Module, device: torch.device) -> None:

@@ -5,6 +5,7 @@ from ._base.side_net import scorer_like
 from .adaptive_cl import AdaptiveCL
 from .argmax import Argmax
 from .baby_step import BabyStep
+from .balanced import Balanced
 from .both import Both
 from .c2f import C2F
 from .cbm import CBM
@@ -76,6 +77,7 @@ __all__ = [
     "AdaptiveCL",
     "Argmax",
     "BabyStep",
+    "Balanced",
     "Both",
     "CoTeaching",
     "Competence",

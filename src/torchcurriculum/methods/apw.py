@@ -77,6 +77,7 @@ class APW(Method):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         super().__init__()
+        self._begun = False  # whether there was an epoch, or a state of one
         checks.real("q", q, "[2, inf]", "the paper takes the number of epochs")
         checks.real("tau", tau, "(0, 1)", "the paper takes 0.5")
         checks.one_of("weighting", weighting, get_args(Weighting))
@@ -122,6 +123,8 @@ class APW(Method):
         Returns:
             Weights in the precision of the losses (at least float32), on their device.
         """
+        if not self._begun:
+            raise RuntimeError("batch_weights before advance: call method.advance(losses) at the start of every epoch")
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         checks.check_index(index, self.n, len(losses))
         losses = losses.detach()
@@ -180,6 +183,7 @@ class APW(Method):
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
         """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
+        self._begun = True
         self._follow(easy)
         self.agree()
         top, light, heavy, count = masses(self.log_weights, easy)
@@ -211,6 +215,10 @@ class APW(Method):
         size = distributed.total(torch.full_like(log_z, len(log_weights)))
         self.log_weights.index_copy_(0, index, log_weights - log_z + torch.log(size / self.n))
         return weights
+
+    def _load_from_state_dict(self, *given: Any) -> None:
+        super()._load_from_state_dict(*given)
+        self._begun = True
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:

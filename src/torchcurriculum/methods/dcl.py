@@ -151,6 +151,8 @@ class DCL(Method):
             kind = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
             raise TypeError(f"DCL divides logits by temperatures: outputs must be (B, C) logits, but they are {kind}")
         y = y[: len(step.index)]  # a rank without rows has padding here
+        if step.epoch == 1 and not step.batch.step and y.is_floating_point() and bool(((y < 0) | (y > 1)).any()):
+            raise TypeError("DCL divides logits by temperatures, and targets outside of [0, 1] are not those of logits")
         if self.classes and (y.dtype != torch.int64 or y.ndim != 1 or logits.shape[1] != self.classes):
             raise TypeError(
                 f"class temperatures need int64 labels (B,) and {self.classes} logits, but labels are {y.dtype} of "

@@ -83,6 +83,12 @@ class EfficientTrain(Method):
         if (share == 1 and magnitude == 0) or not len(batch.index):
             return batch
         x = _images(batch.x)
+        places = isinstance(batch.y, Mapping | list | tuple) or (isinstance(batch.y, Tensor) and batch.y.ndim > 2)
+        if places and (magnitude > 0 or not self.keep_size):
+            raise TypeError(
+                "EfficientTrain crops and augments images, and targets that belong to places in them (masks, boxes) "
+                "would no longer fit; pass keep_size=True and magnitude=0.0"
+            )
         if magnitude > 0:
             x = self.augment(x, magnitude, batch.generator("efficient-train", x.device))
         height, width = (side if share == 1 else max(2, 2 * round(share * side / 2)) for side in x.shape[-2:])

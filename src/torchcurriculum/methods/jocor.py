@@ -57,9 +57,9 @@ class JoCoR(Forgetting):
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights over the rows with the smallest joint losses; network 2 then takes its step."""
+        own, _ = classes_of(step, "JoCoR")
         logits, losses = self.peer.measure(step)
         self._others = checks.at_least_float32(logits.detach()), losses.detach()
-        own, _ = classes_of(step, "JoCoR")
         joint = joint_losses(step.losses.detach(), losses, own.detach(), checks.at_least_float32(logits), self.lam)
         weights = self.smallest(step, joint)
         self.peer.descend((weights.to(joint.dtype) * joint).sum())

@@ -29,6 +29,8 @@ def mix(batch: Batch, partner: Tensor, input_share: Tensor, label_share: Tensor)
     if not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         kind = f"{batch.x.dtype} tensors" if isinstance(batch.x, Tensor) else type(batch.x).__name__
         raise TypeError(f"mixup averages inputs, which must be floating-point tensors, but this batch has {kind}")
+    if not isinstance(batch.y, Tensor):
+        raise TypeError(f"mixup pairs rows with others' targets, which must be a tensor, not {type(batch.y).__name__}")
     share = input_share.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
     mixed = share * batch.x + (1 - share) * batch.x[partner]
     return batch.with_(x=mixed, pair=Pair(batch.y[partner], batch.index[partner], label_share))

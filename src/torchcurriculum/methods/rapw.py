@@ -14,6 +14,7 @@ from ..core import Epoch, Method, Step, checks
 from ..functional.apw import RHO_CLIP
 from ..functional.rapw import graded_easiness, moving_threshold, remember, right_odds, trust
 from ..functional.superloss import log_confidence
+from ._base.classes import is_class
 from .registry import register
 
 __all__ = ["RAPW"]
@@ -142,9 +143,11 @@ class RAPW(Method):
         """The probability that each label is right, times the confidence, normalised over the global batch."""
         losses = step.losses.detach().double()
         self._follow(losses)
-        if self._given is None and not self.count_classes(step.logits):
-            shape = tuple(step.logits.shape) if isinstance(step.logits, Tensor) else type(step.logits).__name__
-            raise ValueError(f"RAPW counts the classes in outputs of shape (B, C), got {shape}; pass classes=")
+        if self._given is None and not self.count_classes(step.logits, step.batch.y):
+            raise ValueError(
+                f"RAPW counts the classes in outputs of shape (B, C), got {_kind(step.logits)}, with one label for "
+                f"each row, got {_kind(step.batch.y)}; pass classes=, 2 for multi-label targets and single logits"
+            )
         kept = self.memory[step.index].double()
         # What the memory will hold after this epoch; rows without one are as likely right as any.
         keep = self._keep()
@@ -157,14 +160,21 @@ class RAPW(Method):
         self.sums += step.total(torch.stack([sure.exp() @ given, given.sum(0)]))
         return step.normalise(sure - given @ self.means.log())
 
-    def count_classes(self, logits: Any) -> bool:
-        """Takes the number of classes from outputs (B, C), unless it was given; whether it is known now."""
+    def count_classes(self, logits: Any, y: Any) -> bool:
+        """Takes the number of classes from outputs (B, C) and labels, unless it was given; whether it is known now."""
         if self._given is None and isinstance(logits, Tensor) and logits.ndim == 2 and logits.shape[1] > 1:
             if logits.shape[1] != self.means.numel():
+                if y is not None and not is_class(y):
+                    return False
                 self.classes.fill_(logits.shape[1])
                 self._resize(logits.shape[1])
             return True
         return self._given is not None
+
+    def grow_rows(self, n: int) -> None:
+        """Rows that come later have no memory yet."""
+        self.add_room("memory", n, math.nan)
+        self.n = max(self.n, n)
 
     def report(self) -> Mapping[str, Any]:
         """rho, e, the phase (later once fewer than half of the labels seem wrong), E-Prop at e and the trust."""
@@ -203,6 +213,10 @@ class RAPW(Method):
     def _follow(self, x: Tensor) -> None:
         if self.memory.device != x.device:
             self.to(x.device)
+
+
+def _kind(x: Any) -> str:
+    return str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__
 
 
 def _are_classes(y: Any, losses: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
@@ -23,11 +23,20 @@ __all__ = ["Steps", "call", "cross_entropy"]
 
 def call(model: nn.Module, x: Any) -> Any:
     """The usual forward function."""
-    return model(x)
+    try:
+        return model(x)
+    except (TypeError, AttributeError) as error:
+        if isinstance(x, Mapping):
+            raise TypeError(
+                f"{type(model).__name__} was called with a dict of {', '.join(map(str, x))} and failed ({error}); pass "
+                "forward=lambda model, x: model(**x), or unpack=lambda batch: (x, y) for another input"
+            ) from error
+        raise
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """The usual loss function: (B,) cross-entropies, in float32 also where the outputs are half."""
+    checks.check_class_targets(logits, y)
     return F.cross_entropy(checks.at_least_float32(logits), y, reduction="none")
 
 

@@ -7,7 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_classes", "check_labels"]
+__all__ = ["check_classes", "check_labels", "is_class"]
+
+
+def is_class(y: Any) -> bool:
+    """Whether targets say one class for each row: (B,) whole numbers, or (B, C) probabilities that sum to one.
+
+    Example:
+        >>> is_class(torch.tensor([2, 0])), is_class(torch.tensor([[0.9, 0.1]])), is_class(torch.tensor([[1.0, 1.0]]))
+        (True, True, False)
+    """
+    if not isinstance(y, Tensor) or y.is_complex():
+        return False
+    if y.is_floating_point():
+        return y.ndim == 2 and bool(((y.sum(1) - 1).abs() < 1e-2).all() & (y >= 0).all())
+    return y.ndim == 1
 
 
 def check_labels(y: Any, name: str) -> Tensor:

@@ -40,6 +40,11 @@ class Remembering(Resizing, Method):
         self.keep = keep
         self.add_rows("predictions", torch.zeros(n, 0))
 
+    def grow_rows(self, n: int) -> None:
+        """Rows that come later have no predictions yet."""
+        self.add_room("predictions", n, 0.0)
+        self.n = max(self.n, n)
+
     def remember(self, step: Step, probabilities: Tensor) -> Tensor:
         """(B, C) the running means of the batch, after they have taken these predictions in."""
         if not self.predictions.numel():

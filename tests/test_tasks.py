@@ -1,0 +1,192 @@
+"""Every method on tasks that are not classification of rows: it trains, or says in a sentence what it needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from torchcurriculum import APW, RAPW, Curriculum, Vanilla, indexed, methods, weighted
+
+from .blocks import DOCS
+from .needs import build
+from .task_problems import N, Problem, Table, pair, problems
+
+PROBLEMS = problems()
+SENTENCES = (
+    "works on classes",
+    "RAPW counts the classes",
+    "SPLD groups rows by class",
+    "DCL divides logits",
+    "the default network reads (B, C) outputs",
+    "MCL clusters outputs that are tensors",
+    "mixup averages inputs",
+    "mixup pairs rows",
+    "CutMix cuts boxes out of images",
+    "CutMix mixes the losses of whole images",
+    "CBM masks floating-point images",
+    "CBS blurs the outputs of convolutions",
+    "EfficientTrain needs floating-point images",
+    "EfficientTrain crops and augments images",
+)
+
+
+def table() -> dict[str, dict[str, bool]]:
+    """What docs/tasks.md says: for each method, on which tasks it trains."""
+    lines = [line for line in (DOCS / "tasks.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    head, found = cells[0][1:-1], {}
+    for first, *rest in cells[1:]:
+        answers = {task: {"yes": True, "no": False}.get(cell) for task, cell in zip(head, rest[:-1], strict=False)}
+        if None not in answers.values() and len(answers) == len(head):
+            found.update(dict.fromkeys(first.replace("`", "").split(", "), answers))
+    return found
+
+
+TABLE = table()
+
+
+def test_the_page_knows_every_method_and_task() -> None:
+    assert sorted(TABLE) == sorted(methods.names())
+    assert set(TABLE["vanilla"]) == {task for task in PROBLEMS if "," not in task}
+
+
+def curriculum_of(name: str, problem: Problem) -> tuple[Curriculum, nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = problem.model()
+    return Curriculum(build(name, N, 4), problem.rows, problem.loss_fn, batch_size=8), model
+
+
+def mean_loss(curriculum: Curriculum, model: nn.Module) -> float:
+    assert curriculum.task.rows is not None
+    with torch.no_grad():
+        return float(curriculum.task.losses(model, curriculum.task.rows(torch.arange(N)))[1].mean())
+
+
+def trained(name: str, problem: Problem) -> str | None:
+    """What it said where it refused; else the mean loss has fallen."""
+    curriculum, model = curriculum_of(name, problem)
+    optimizer = torch.optim.SGD(model.parameters(), problem.lr)
+    before = mean_loss(curriculum, model)
+    try:
+        for _ in range(4):
+            for batch in curriculum.epoch(model):
+                loss = curriculum.loss(model, batch)
+                assert loss.isfinite()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    except (TypeError, ValueError) as error:
+        return str(error)
+    assert mean_loss(curriculum, model) < before
+    return None
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_it_trains_or_refuses_with_a_sentence(name: str) -> None:
+    said = {task: trained(name, problem) for task, problem in PROBLEMS.items()}
+    refusals = [words for words in said.values() if words]
+    assert [words for words in refusals if not any(sentence in words for sentence in SENTENCES)] == []
+    assert {task: words is None for task, words in said.items() if task in TABLE[name]} == TABLE[name], said
+
+
+@pytest.mark.parametrize("task", ["multi-label", "multi-label, whole numbers", "single logit", "single logit, flat"])
+def test_rapw_does_not_take_labels_for_classes_but_can_be_told(task: str) -> None:
+    with pytest.raises(ValueError, match="one label for each row, got .*; pass classes=, 2 for multi-label"):
+        curriculum, model = curriculum_of("rapw", PROBLEMS[task])
+        for batch in curriculum.epoch(model):
+            curriculum.loss(model, batch)
+    curriculum, model = (
+        Curriculum(RAPW(N, classes=2), PROBLEMS[task].rows, PROBLEMS[task].loss_fn),
+        PROBLEMS[task].model(),
+    )
+    assert all(curriculum.loss(model, batch).isfinite() for batch in curriculum.epoch(model))
+
+
+def test_rapw_counts_the_classes_of_probabilities() -> None:
+    rows, model = Table(pair, torch.randn(8, 2), torch.full((8, 3), 1 / 3)), nn.Linear(2, 3)
+    method = RAPW(8)
+    for batch in Curriculum(method, rows).epoch(model):
+        method.count_classes(model(batch.x), batch.y)
+    assert float(method.classes) == 3
+
+
+X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
+
+
+@pytest.mark.parametrize("name", ["vanilla", "apw-e"])
+@pytest.mark.parametrize(
+    ("y", "outputs", "words"),
+    [
+        (torch.rand(8), 3, r"takes class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
+        (torch.rand(8, 1), 1, r"needs a logit for each class, got outputs of shape \(8, 1\); pass loss_fn="),
+        (FORGOTTEN, 1, r"needs a logit for each class, got outputs of shape \(8, 1\); .* for single logits"),
+        (torch.ones(8, 3), 3, "takes probabilities that sum to one, and these targets do not; pass loss_fn="),
+    ],
+)
+def test_targets_that_are_not_classes_need_a_loss_function(
+    name: str, y: torch.Tensor, outputs: int, words: str
+) -> None:
+    curriculum, model = Curriculum(build(name, 8, 2), Table(pair, X, y)), nn.Linear(2, outputs)
+    with pytest.raises((TypeError, ValueError), match=words):
+        for batch in curriculum.epoch(model):
+            curriculum.loss(model, batch)
+
+
+def test_probabilities_are_targets_of_cross_entropy() -> None:
+    curriculum, model = Curriculum(Vanilla(), Table(pair, X, torch.full((8, 3), 1 / 3))), nn.Linear(2, 3)
+    assert all(curriculum.loss(model, batch).isfinite() for batch in curriculum.epoch(model))
+
+
+def test_a_forgotten_advance_gets_a_sentence() -> None:
+    loader = torch.utils.data.DataLoader(Table(pair, X, FORGOTTEN), batch_size=4)
+    criterion, model = weighted(nn.CrossEntropyLoss(), APW(8, q=2)), nn.Linear(2, 2)
+    with pytest.raises(RuntimeError, match=r"called before advance\(\); call criterion.advance\(\) in every epoch"):
+        criterion(model(X), FORGOTTEN, torch.arange(8))
+    with pytest.raises(RuntimeError, match=r"call method.advance\(losses\) at the start of every epoch"):
+        APW(8, q=2).batch_weights(torch.ones(8), torch.arange(8))
+    criterion.advance()
+    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), and the training set has 8 rows"):
+        [criterion(model(x), y, index) for _ in range(3) for index, (x, y) in indexed(loader)]
+    made = APW(8, q=2)
+    made.advance(torch.ones(8))
+    other = APW(8, q=2)
+    other.load_state_dict(made.state_dict())
+    torch.testing.assert_close(other.batch_weights(torch.ones(2), torch.arange(2)), torch.full((2,), 0.5))
+
+
+class Named(nn.Linear):
+    def forward(self, features: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(features)
+
+
+def test_a_dict_that_nobody_unpacks_gets_a_sentence() -> None:
+    rows = Table(lambda x, y: {"features": x, "answer": y}, X, FORGOTTEN)
+    with pytest.raises(ValueError, match=r"got features, answer; or pass unpack=lambda batch: \(x, y\)"):
+        next(iter(Curriculum(Vanilla(), rows).epoch(nn.Linear(2, 2))))
+    rows = Table(lambda x, y: {"features": x, "labels": y}, X, FORGOTTEN)
+    curriculum, model = Curriculum(Vanilla(), rows), Named(2, 2)
+    with pytest.raises(TypeError, match=r"Named was called with a dict of features .* pass forward=lambda model, x: "):
+        curriculum.loss(model, next(iter(curriculum.epoch(model))))
+    unpacked = Curriculum(Vanilla(), rows, unpack=lambda batch: (batch["features"], batch["labels"]))
+    assert all(unpacked.loss(model, batch).isfinite() for batch in unpacked.epoch(model))
+
+
+def test_masks_are_not_left_behind() -> None:
+    kept, cropped = ({"keep_size": True, "magnitude": 0.0}, {"keep_size": True})
+    for options, words in (
+        (kept, None),
+        (cropped, "pass keep_size=True and magnitude=0.0"),
+        ({}, "targets that belong"),
+    ):
+        method = methods.build("efficient-train", N, 4, **options)
+        problem = PROBLEMS["segmentation"]
+        curriculum, model = Curriculum(method, problem.rows, problem.loss_fn, batch_size=8), problem.model()
+        if words is None:
+            assert all(curriculum.loss(model, batch).isfinite() for batch in curriculum.epoch(model))
+        else:
+            with pytest.raises(TypeError, match=words):
+                for _ in range(4):
+                    for batch in curriculum.epoch(model):
+                        curriculum.loss(model, batch)

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One thread for each process: two would wait for each other at every step wherever anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: audit bench browser demo docs test test-hostile lint types clean
+.PHONY: audit bench browser demo docs test test-hostile test-newest test-oldest lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,24 @@ test: lint types browser
 test-hostile: $(STAMP)
 	FAULT_KILLS=$${FAULT_KILLS:-500} FUZZ=$${FUZZ:-20} $(BIN)/python -m pytest -n 2 --timeout=7200 tests/test_faults.py tests/test_fuzz.py \
 	  tests/test_fuzz_records.py tests/hostile -m "hostile or not hostile"
+
+# The fast suite with the lowest versions that pyproject.toml allows, and with the newest that the index has, each in an
+# environment of its own: `make test-newest PYTHON=python3.13`. UV_TORCH_BACKEND=cpu takes the small build of torch.
+EXTRAS := demo sklearn skorch lightning accelerate transformers trl text tensorboard wandb mlflow vision
+FAST ?= tests/test_apw.py tests/test_curriculum.py tests/test_indexed.py tests/test_losses.py tests/test_record.py \
+  tests/test_checkpoint.py tests/test_sinks.py tests/test_sklearn.py tests/test_skorch.py tests/test_heads.py \
+  tests/methods tests/contract tests/integrations/test_lightning.py tests/integrations/test_transformers.py \
+  tests/integrations/test_trl.py
+comma := ,
+space := $(subst ,, )
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(if $(filter oldest,$*),$(PYTHON) tests/lowest.py $(EXTRAS),true) > .venv-$*/constraints.txt
+	.venv-$*/bin/uv pip install --quiet --python .venv-$*/bin/python -c .venv-$*/constraints.txt \
+	  -e '.[$(subst $(space),$(comma),$(EXTRAS) test)]'
+	.venv-$*/bin/uv pip list --python .venv-$*/bin/python
+	.venv-$*/bin/python -m pytest -n 2 -m "not slow and not hostile" $(FAST)
 
 # Licences and known vulnerabilities of what the extras pull. Without a network it says what it could not look up.
 audit: $(STAMP)

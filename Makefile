@@ -55,7 +55,7 @@ test-hostile: $(STAMP)
 EXTRAS := demo sklearn skorch lightning accelerate transformers text tensorboard wandb mlflow vision
 FAST ?= tests/test_apw.py tests/test_curriculum.py tests/test_indexed.py tests/test_losses.py tests/test_record.py \
   tests/test_checkpoint.py tests/test_sinks.py tests/test_sklearn.py tests/test_skorch.py tests/test_heads.py \
-  tests/methods tests/contract tests/integrations/test_lightning.py tests/integrations/test_transformers.py
+  tests/methods tests/contract/test_contract.py tests/integrations/test_lightning.py tests/integrations/test_transformers.py
 comma := ,
 space := $(subst ,, )
 test-oldest test-newest: test-%:

@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Both make the environment first.
+# Two commands do everything: `make demo` and `make test`. Each makes its environment first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # One thread for each process: two would wait for each other at every step wherever anything else runs.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: audit bench browser demo docs test test-hostile lint types clean
+.PHONY: audit bench browser demo docs test test-hostile test-newest test-oldest lint types clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -14,8 +14,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(STAMP)
-	$(BIN)/curriculum run digits --jobs 2 --out runs/demo
+# The demo needs little and has an environment of its own, with the small build of torch for CPUs where it can be had.
+DEMO := .venv-demo
+$(DEMO)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(DEMO)/bin/uv pip install --quiet --python $(DEMO)/bin/python --torch-backend cpu -c constraints.txt -e '.[demo]' || \
+	  $(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo]'
+	touch $@
+
+demo: $(DEMO)/.installed
+	$(DEMO)/bin/curriculum run digits --jobs 2 --out runs/demo
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -43,6 +52,24 @@ test-hostile: $(STAMP)
 	$(BIN)/python benchmarks/fuzz_readers.py --count $${FUZZED:-20000}
 	$(BIN)/python benchmarks/ranks_check.py
 
+# The fast suite with the lowest versions that pyproject.toml allows, and with the newest that the index has, each in an
+# environment of its own, as `make test-newest PYTHON=python3.13`. Deprecations in other packages are shown, no failures.
+# UV_TORCH_BACKEND=cpu takes the small build of torch.
+EXTRAS := demo sklearn skorch lightning accelerate transformers text tensorboard wandb mlflow vision
+FAST ?= tests/test_apw.py tests/test_curriculum.py tests/test_indexed.py tests/test_losses.py tests/test_record.py \
+  tests/test_checkpoint.py tests/test_sinks.py tests/test_sklearn.py tests/test_skorch.py tests/test_heads.py \
+  tests/methods tests/contract/test_contract.py tests/integrations/test_lightning.py tests/integrations/test_transformers.py
+comma := ,
+space := $(subst ,, )
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(if $(filter oldest,$*),$(PYTHON) tests/lowest.py $(EXTRAS),true) > .venv-$*/constraints.txt
+	.venv-$*/bin/uv pip install --quiet --python .venv-$*/bin/python -c .venv-$*/constraints.txt \
+	  -e '.[$(subst $(space),$(comma),$(EXTRAS) test)]'
+	.venv-$*/bin/uv pip list --python .venv-$*/bin/python
+	.venv-$*/bin/python -m pytest -n 2 -W default::DeprecationWarning -m "not slow and not hostile" $(FAST)
+
 # Licences and known vulnerabilities of what the extras pull. Without a network it says what it could not look up.
 audit: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip-audit || \
@@ -60,4 +87,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/sharded.py --out docs/results/sharded
 
 clean:
-	rm -rf $(VENV) runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* runs site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

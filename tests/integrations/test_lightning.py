@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import sys
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,19 @@ pytestmark = [
 ]
 
 
-BOTH = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(name.split(".")[0]) is None, reason=f"needs {name}"))
-    for name in PACKAGES
-]
+LIGHTNING = tuple(int(part) for part in version("lightning").split(".")[:2])
+
+
+def missing(name: str) -> str:
+    """Why a package cannot be tested here, if so."""
+    if find_spec(name.split(".")[0]) is None:
+        return f"needs {name}"
+    if LIGHTNING < (2, 6) and name.split(".")[0] != CurriculumCallback.__base__.__module__.split(".")[0]:
+        return "before 2.6 a trainer takes callbacks of its own package only, which is the one that was imported first"
+    return ""
+
+
+BOTH = [pytest.param(name, marks=pytest.mark.skipif(bool(missing(name)), reason=missing(name))) for name in PACKAGES]
 
 
 def fitted(package: str, name: str, way: str = "criterion", **options: Any) -> tuple[Any, CurriculumCallback]:
@@ -243,6 +253,7 @@ def test_resuming_at_the_end_of_an_epoch_is_bit_equal(package: str, name: str, v
         assert_equal((net.net, curriculum.curriculum), (net2.net, curriculum2.curriculum))
 
 
+@pytest.mark.skipif(LIGHTNING < (2, 5), reason="2.4 goes on behind an epoch's last batch with one batch too many")
 @pytest.mark.parametrize("name", ["apw-ei", "s-apw-e"])
 def test_resuming_inside_an_epoch_is_bit_equal(name: str, tmp_path: Path) -> None:
     saved = saving(tmp_path)

@@ -148,6 +148,7 @@ def shares(curriculum: Curriculum, sizes: list[int]) -> list[float]:
 # ---------------------------------------------------------------------- resuming
 
 
+@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="transformers itself resumes with torch 2.6 and up")
 @pytest.mark.parametrize("name", ["apw-e", "apw-ei", "s-apw-e"])
 def test_a_run_resumes_from_any_checkpoint_bit_equal(name: str, tmp_path: Path) -> None:
     """With dropout, Adam and two parts a step; also from the last step of an epoch, and where epochs grow."""

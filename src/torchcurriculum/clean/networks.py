@@ -63,11 +63,16 @@ def _of_timm(name: str, classes: int) -> nn.Module:
     try:
         import timm
     except ImportError as error:
-        raise ImportError(f"the network {name!r} comes with timm: pip install 'torchcurriculum[vision]'") from error
+        raise _missing("timm") from error
     if name not in timm.list_models():
         raise ValueError(f"timm has no network called {name!r}")
     made: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
     return made
+
+
+def _missing(package: str) -> ImportError:
+    keeps = f"'torch=={torch.__version__}'"  # else pip takes the newest torchvision, and the torch that goes with it
+    return ImportError(f"this network comes with {package}: pip install {package} {keeps}, which keeps your torch")
 
 
 def import_torchvision() -> None:
@@ -78,7 +83,7 @@ def import_torchvision() -> None:
     try:
         import torchvision
     except ImportError as error:
-        raise ImportError("this network comes with torchvision: pip install 'torchcurriculum[vision]'") from error
+        raise _missing("torchvision") from error
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise

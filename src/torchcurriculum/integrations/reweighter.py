@@ -16,12 +16,23 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import cross_val_predict
-    from sklearn.utils import assert_all_finite, get_tags
+    from sklearn.utils import assert_all_finite
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 except ImportError as error:
-    raise ImportError("this needs scikit-learn 1.6 or newer: pip install 'torchcurriculum[sklearn]'") from error
+    raise ImportError("this needs scikit-learn 1.4 or newer: pip install 'torchcurriculum[sklearn]'") from error
+
+try:
+    from sklearn.utils import get_tags
+    from sklearn.utils.validation import validate_data
+except ImportError:  # scikit-learn 1.4 and 1.5
+    from sklearn.utils._tags import _safe_tags
+
+    def validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
+        """As scikit-learn 1.6 has it."""
+        return estimator._validate_data(*arrays, **options)
+
 
 __all__ = ["APWReweighter"]
 
@@ -192,6 +203,10 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags = get_tags(self._estimator()).input_tags
         return tags
+
+    def _more_tags(self) -> dict[str, Any]:  # what scikit-learn 1.4 and 1.5 ask instead
+        tags = _safe_tags(self._estimator())
+        return {name: tags[name] for name in ("X_types", "allow_nan", "pairwise")}
 
 
 def _stages(estimator: Any) -> str | None:

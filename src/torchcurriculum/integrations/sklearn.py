@@ -16,15 +16,15 @@ from ..curriculum import Curriculum
 from ..data import Arrays
 from ..named import MethodLike, make_method
 from ..record import Record
-from .reweighter import APWReweighter
+from .reweighter import APWReweighter, validate_data
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
-    raise ImportError("this needs scikit-learn 1.6 or newer: pip install 'torchcurriculum[sklearn]'") from error
+    raise ImportError("this needs scikit-learn 1.4 or newer: pip install 'torchcurriculum[sklearn]'") from error
 
 __all__ = ["APWReweighter", "CurriculumClassifier"]
 

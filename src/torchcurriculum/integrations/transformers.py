@@ -22,11 +22,15 @@ from ..named import MethodLike, make_method
 from ..record import Record
 from .sequences import ROWS, RowCollator, Rows, sample_losses
 
+NEEDS = "transformers 5.4 or newer"
 try:
     from transformers import Trainer
+    from transformers import __version__ as version
     from transformers.trainer_utils import has_length
 except ImportError as error:
-    raise ImportError("this needs transformers 5.17 or newer: pip install 'torchcurriculum[transformers]'") from error
+    raise ImportError(f"this needs {NEEDS}: pip install 'torchcurriculum[transformers]'") from error
+if not hasattr(Trainer, "_run_epoch"):
+    raise ImportError(f"this needs {NEEDS}, and {version} is installed: pip install -U 'torchcurriculum[transformers]'")
 
 if TYPE_CHECKING:
     from transformers import Trainer as Base

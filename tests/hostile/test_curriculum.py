@@ -31,7 +31,7 @@ every = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.label)
         ({"seed": True}, "seed must be a whole number, got True"),
         ({"batch_size": 2.5}, "batch_size must be a whole number, at least 1, got 2.5"),
         ({"measure": None}, "measure must be 'pass' or 'running', got None"),
-        ({"method": "vanilla"}, "method must be a method such as"),
+        ({"method": 3}, "method must be a name such as"),
     ],
 )
 def test_wrong_words_are_refused(options: dict[str, Any], message: str) -> None:

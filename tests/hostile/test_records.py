@@ -137,7 +137,7 @@ def test_a_file_of_epochs_without_end(tmp_path: Path) -> None:
 ESCAPE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202e"
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "label-studio"])
+@pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_class_folder_that_is_not_utf8_can_be_exported(tmp_path: Path, form: str) -> None:
     odd = os.fsdecode(b"caf\xe9")
     record = filled(tmp_path, (odd, "dog"))

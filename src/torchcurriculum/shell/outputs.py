@@ -32,7 +32,7 @@ class Outputs:
     def __init__(self, n: int) -> None:
         self.n = n
         self.shares: Tensor | None = None  # (N, C) sums, then (N,) visits and labels
-        self.visits = self.labels = torch.zeros(n)
+        self.visits = self.labels = torch.zeros(n, dtype=torch.float32)
 
     @torch.no_grad()
     def note(self, logits: object, y: object, index: Tensor) -> None:
@@ -56,7 +56,7 @@ class Outputs:
         self.labels.index_copy_(0, index, y.to(self.labels))
 
     def _make(self, logits: Tensor, classes: int) -> None:
-        held = torch.zeros(self.n, classes) if self.shares is None else self.shares
+        held = torch.zeros(self.n, classes, dtype=torch.float32) if self.shares is None else self.shares
         labels = torch.zeros(self.n, dtype=torch.float64) if self.shares is None else self.labels
         self.shares, self.visits, self.labels = (part.to(logits.device) for part in (held, self.visits, labels))
 

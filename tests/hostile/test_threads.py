@@ -22,6 +22,7 @@ ALLOWED = {
     "record/sinks.py": "MLflow reads an environment variable when it is opened, under a lock",
     "checkpoint/stop.py": "signal handlers, set in the main thread only",
     "functional/meta.py": "forks the generators around a forward pass that must draw the same numbers",
+    "clean/folds.py": "a network draws its initial weights from the global generator, which is forked around it",
     "functional/frequency.py": "torchvision's RandAugment draws from the global generator, which is forked around it",
     "methods/_base/weights.py": "a second network draws its initial weights once, with the generator forked",
     "shell/feed.py": "transforms draw from the global generators; they are put back",

@@ -22,7 +22,9 @@ def lowest(extras: list[str]) -> list[str]:
     """Lines such as ``torch==2.4``, each package once."""
     project = tomllib.loads(PROJECT.read_text())["project"]
     own = [f"torchcurriculum[{extra}]" for extra in extras]
-    return sorted({*_lines([*project["dependencies"], *own], project), *BESIDE})
+    pinned = {line.split("==")[0] for line in BESIDE}
+    found = {line for line in _lines([*project["dependencies"], *own], project) if line.split("==")[0] not in pinned}
+    return sorted({*found, *BESIDE})
 
 
 def _lines(requirements: list[str], project: dict) -> Iterator[str]:

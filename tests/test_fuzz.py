@@ -141,6 +141,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 )
 def test_a_loop_of_your_own_with_any_losses_and_rows(weighting: Any, strategy: Any, threshold: Any, calls: Any) -> None:
     method = APW(N, q=2, threshold=threshold, weighting=weighting, nan_strategy=strategy)
+    method.advance(torch.ones(N))
     for values, index in calls:
         before, weights = state_of(method), None
         with judged() as outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, Literal, Self, get_args
@@ -123,8 +124,10 @@ class APW(Method):
         Returns:
             Weights in the precision of the losses (at least float32), on their device.
         """
-        if not self._begun:
-            raise RuntimeError("batch_weights before advance: call method.advance(losses) at the start of every epoch")
+        if not self._begun and not torch.compiler.is_compiling():
+            self._begun = True  # say it once
+            words = "batch_weights before advance, so all weights are equal"
+            warnings.warn(f"{words}; call method.advance(losses) at the start of every epoch", stacklevel=2)
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         checks.check_index(index, self.n, len(losses))
         losses = losses.detach()

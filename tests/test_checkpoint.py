@@ -403,7 +403,7 @@ def test_foreign_and_newer_files_are_refused_and_left_alone(tmp_path: Path) -> N
     whole = path.read_text()
     for text in ("[]", "null", "3", '{"kind": "other"}', "{}"):
         path.write_text(text)
-        refused(tmp_path, "state.json is no state of this library")
+        refused(tmp_path, "state.json is not a saved state of this library")
     for text in ("<html>", "\x80\x04", "[" * 100_000):
         path.write_text(text)
         refused(tmp_path, "state.json is cut short, damaged or no JSON")
@@ -449,7 +449,7 @@ def test_forged_structures_are_refused_without_harm(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for change in forged:
         rewrite(tmp_path, change)
-        refused(tmp_path, "is no state of this library")
+        refused(tmp_path, "is not a saved state of this library")
         path.write_bytes(whole)
     rewrite(tmp_path, lambda head: head.update(number=7))
     refused(tmp_path, "holds state 7 under another number")
@@ -462,7 +462,7 @@ def test_a_tensor_file_of_another_program_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data)
         digest = module.digest(path)
         rewrite(tmp_path, lambda head, d=data, s=digest: head.update(tensors={"bytes": len(d), "sha256": s}))
-        refused(tmp_path, "state-00000002 is no state of this library")
+        refused(tmp_path, "state-00000002 is not a saved state of this library")
 
 
 def test_paths_in_a_state_lead_nowhere(tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_paths_in_a_state_lead_nowhere(tmp_path: Path) -> None:
     for trick in (str(tmp_path / there), f"../../{there}", f"../{there}"):
         rewrite(folder, lambda head, t=trick: head.update(file=t, path=t, folder=t))
         rewrite(folder, lambda head, t=trick: head["parts"].update(value={"step": 2, "x": {"$tensor": t}}))
-        refused(folder, "is no state of this library")
+        refused(folder, "is not a saved state of this library")
     watching = False
     assert [path for path in opened if "states/" in path]
     assert not [path for path in opened if "secret" in path]

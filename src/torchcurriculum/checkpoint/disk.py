@@ -64,7 +64,9 @@ def read(folder: Path) -> tuple[int, dict[str, Any]]:
         raise
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         # A file with the right checksum and the wrong contents: not written by us, whatever it says.
-        raise CheckpointError(f"{folder} is no state of this library ({type(error).__name__}: {error})") from error
+        raise CheckpointError(
+            f"{folder} is not a saved state of this library ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _read_tensors(path: Path, bytes: int, sha256: str) -> dict[str, Tensor]:
@@ -87,7 +89,7 @@ def _read_head(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is cut short, damaged or no JSON ({error})") from error
     if not isinstance(head, dict) or head.get("kind") != KIND:
-        raise CheckpointError(f"{path} is no state of this library")
+        raise CheckpointError(f"{path} is not a saved state of this library")
     number = head.get("format")
     if number != FORMAT:
         newer = "; a newer version wrote it" if isinstance(number, int) and number > FORMAT else ""

@@ -1,4 +1,4 @@
-"""What tells one data set from another: its length and, where they are at hand, its labels."""
+"""What tells one data set from another: its length and, where it stores them, its labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def length_of(data: Any, name: str) -> int:
 
 
 def fingerprint(data: Any) -> int | None:
-    """A checksum of the labels where the data set has them at hand, else None.
+    """A checksum of the labels where the data set stores them, else None.
 
     Example:
         >>> import torch

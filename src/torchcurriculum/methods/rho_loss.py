@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, Step, checks, distributed
+from ..core import Epoch, Step, checks, distributed
 from ..functional.pacing import subset_size
 from ._base.chosen import Chosen, Scope
+from ._base.teacher import teacher_losses
 from .registry import register
 
 __all__ = ["RHOLoss"]
@@ -37,6 +38,7 @@ class RHOLoss(Chosen):
         scope: ``"batch"`` chooses in every batch, ``"epoch"`` once an epoch.
 
     Example:
+        >>> from torchcurriculum import Batch
         >>> method = RHOLoss(4, irreducible=[0.0, 2.0, 0.0, 0.0], fraction=0.5)
         >>> batch = Batch(None, None, torch.arange(4))
         >>> method.weigh(Step(None, batch, None, torch.tensor([1.0, 2.5, 0.1, 0.7])))        # 1.0, 0.5, 0.1, 0.7
@@ -68,7 +70,7 @@ class RHOLoss(Chosen):
         if not self.measured:
             model = self._model[0]
             assert model is not None
-            self.irreducible.copy_(epoch.measure(_losses, model.to(self.irreducible.device)))
+            self.irreducible.copy_(epoch.measure(teacher_losses, model.to(self.irreducible.device)))
             self.measured.fill_(True)
         return super().plan(epoch)
 
@@ -84,11 +86,6 @@ class RHOLoss(Chosen):
             place = torch.tensor([size - subset_size(self.fraction, size)])
             least = distributed.order_statistics(reducible, place)
         return reducible >= least
-
-
-def _losses(model: nn.Module, batch: Batch) -> Tensor:
-    assert batch.task is not None
-    return checks.check_losses(batch.task.losses(model, batch)[1], batch.index, batch.task.nan_strategy)[0]
 
 
 register(

@@ -7,9 +7,10 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ..core import Batch, Epoch, checks
+from ..core import Epoch
 from ..functional.pacing import Shape, pace
 from ._base.ranked import Ranked
+from ._base.teacher import teacher_losses
 from .registry import register
 
 __all__ = ["TTCL"]
@@ -85,19 +86,14 @@ class TTCL(Ranked):
         teacher = self._teacher[0]
         if teacher is None:
             return epoch.losses()
-        return epoch.measure(_losses, teacher.to(self.ranks.device))
-
-
-def _losses(model: nn.Module, batch: Batch) -> Tensor:
-    assert batch.task is not None
-    return checks.check_losses(batch.task.losses(model, batch)[1], batch.index, batch.task.nan_strategy)[0]
+        return epoch.measure(teacher_losses, teacher.to(self.ranks.device))
 
 
 register(
     "ttcl",
     TTCL,
     "the order of a teacher's losses, measured once, with a growing easy share",
-    when="A good model of the same task is at hand. Without one it is `lambda-step` with a longer warm-up.",
+    when="You have a good model of the same task. Without one it is `lambda-step` with a longer warm-up.",
     cost="One forward pass of the teacher in the whole run, and the teacher's own training if you have none; 16 bytes "
     "a sample.",
 )

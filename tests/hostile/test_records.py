@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,11 +138,12 @@ def test_a_file_of_epochs_without_end(tmp_path: Path) -> None:
 ESCAPE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202e"
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
+@pytest.mark.parametrize("form", ["csv", "json", "label-studio"])
 def test_a_class_folder_that_is_not_utf8_can_be_exported(tmp_path: Path, form: str) -> None:
     odd = os.fsdecode(b"caf\xe9")
     record = filled(tmp_path, (odd, "dog"))
-    path = export(audit(record), tmp_path / "out", form, names=[odd, "dog"], texts=[odd] * 4)
+    found = replace(audit(record), issue=np.ones(4, dtype=bool))  # Label Studio gets suspects only
+    path = export(found, tmp_path / "out", form, names=[odd, "dog"], texts=[odd] * 4)
     assert "udce9" in path.read_text(encoding="utf-8")
     if form != "csv":
         assert "\udce9" not in json.dumps(json.loads(path.read_text()), ensure_ascii=False), "valid Unicode"

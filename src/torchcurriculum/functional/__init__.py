@@ -4,7 +4,7 @@ from .apw import difficulty, easiness, log_reweight, reweight, weight_change
 from .dihcl import hardness_probabilities, update_hardness
 from .mixup import beta_sample, mixing_share, pair_share
 from .pacing import buckets_in_use, pace
-from .rapw import graded_easiness, moving_threshold, remember, right_odds, trust
+from .rapw import right_odds
 from .sampling import draw
 from .spl import curriculum_penalty, diversity_bonus, self_paced_weights
 from .superloss import confidence, lambert_w
@@ -18,19 +18,15 @@ __all__ = [
     "diversity_bonus",
     "draw",
     "easiness",
-    "graded_easiness",
     "hardness_probabilities",
     "lambert_w",
     "log_reweight",
     "mixing_share",
-    "moving_threshold",
     "pace",
     "pair_share",
-    "remember",
     "reweight",
     "right_odds",
     "self_paced_weights",
-    "trust",
     "update_hardness",
     "weight_change",
 ]

@@ -28,6 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchcurriculum.lab.models.small import simple_cnn
+
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NOISY = {"c10n": ("CIFAR-10_human.pt", "worse_label"), "c10agg": ("CIFAR-10_human.pt", "aggre_label")}
 NOISY |= {"c10rand": ("CIFAR-10_human.pt", "random_label1"), "c100n": ("CIFAR-100_human.pt", "noisy_label")}
@@ -51,6 +53,10 @@ class Config:
     look: int = 0  # 0: remember the training pass; L: the averaged network looks at all rows every L epochs
     select: str = "none"  # none argmax ratio bayes bayes-soft gmm; post: the class is the most probable one
     power: float = 1.5  # of the memory, with select=post
+    fit: int = 0  # 1: the power under which the labels are most likely, given the channel
+    counts: float = 1.0  # power of the sharpened memory when the channel is counted: sure rows decide
+    sure_power: float = 1.0  # power of a row's weight
+    net: str = "resnet"  # or simple: the paper's Simple-CNN
     hold: float = 0.0  # share of the rows that do not count before `warm`, to see when the network gets worse
     ease: float = 0.0  # 0: labels as they are until `warm`; r: p comes in by (done / warm) ** r
     ratio: float = 0.5  # select=ratio keeps rows with q_y >= ratio * max q
@@ -264,17 +270,37 @@ def sharpen(q: Tensor, power: float = 2.0) -> Tensor:
     return s / s.sum(1, keepdim=True)
 
 
-def posterior(q: Tensor, y: Tensor, power: float = 2.0, lean: float = 0.0) -> Tensor:
+FITTED: list[float] = []
+POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+
+
+def channel(s: Tensor, y: Tensor, power: float) -> Tensor:
+    counts = (s**power).T @ F.one_hot(y, s.shape[1]).float()
+    right = float(counts.trace() / counts.sum())
+    prior = torch.full_like(counts, (1 - right) / (s.shape[1] - 1)).fill_diagonal_(right)
+    return (counts + 10 * prior) / (counts.sum(1, keepdim=True) + 10)
+
+
+def likeliest(q: Tensor, y: Tensor, table: Tensor) -> float:
+    """The power of the memory under which the labels are most likely."""
+    def fit(power: float) -> float:
+        return float((sharpen(q, power) * table.T[y]).sum(1).clamp_min(1e-9).log().mean())
+
+    return max(POWERS, key=fit)
+
+
+def posterior(q: Tensor, y: Tensor, power: float = 2.0, lean: float = 0.0, counts: float = 1.0, fit: int = 0) -> Tensor:
     """Probability of each class given the sharpened memory and the label.
 
     The channel T[k, j] is how often rows of class k, by the memory, carry label j, smoothed towards a common diagonal.
     """
     s, rows = sharpen(q, power), torch.arange(len(y), device=q.device)
-    counts = s.T @ F.one_hot(y, q.shape[1]).float()
-    right = float(s[rows, y].mean())
-    prior = torch.full_like(counts, (1 - right) / (q.shape[1] - 1)).fill_diagonal_(right)
-    channel = (counts + 10 * prior) / (counts.sum(1, keepdim=True) + 10)
-    p = s * channel.T[y]
+    table = channel(s, y, counts)
+    if fit:
+        power = likeliest(q, y, table)
+        FITTED[:] = [power]
+        s = sharpen(q, power)
+    p = s * table.T[y]
     p = p / p.sum(1, keepdim=True).clamp_min(1e-12)
     if lean:
         trust = float(p[rows, y].mean().clamp(0.01, 0.99))
@@ -324,12 +350,23 @@ def weigh(cfg: Config, q: Tensor, y: Tensor, done: float) -> tuple[Tensor, Tenso
             given = (1 - cfg.distil) * given + cfg.distil * sharpen(q)
         return given, torch.ones(len(y), device=q.device), torch.ones(len(y), device=q.device)
     if cfg.select == "post":
-        p = posterior(q, y, cfg.power, cfg.lean)
+        p = posterior(q, y, cfg.power, cfg.lean, cfg.counts, cfg.fit)
         part = min(1.0, done / cfg.warm) ** cfg.ease
         p = part * p + (1 - part) * given
         best, guess = p.max(1)
+        mine = p.gather(1, y[:, None]).squeeze(1)
+        if cfg.rest == "fit":  # replaced labels count as far as the network has learned those that it believes
+            done_well = (mine * q.gather(1, y[:, None]).squeeze(1)).sum() / mine.sum()
+            t = torch.where(given > 0, p, p * done_well**cfg.sure_power)
+            return t, t.sum(1), mine
+        if cfg.rest == "both":
+            t = torch.where(given > 0, p, p**cfg.sure_power)
+            return t, t.sum(1), mine
+        best = best**cfg.sure_power
         if cfg.rest == "soft":
-            return best[:, None] * p, best, p.gather(1, y[:, None]).squeeze(1)
+            return best[:, None] * p, best, mine
+        if cfg.rest == "label":
+            return mine[:, None] ** cfg.sure_power * given, mine**cfg.sure_power, mine
         weight = (best > cfg.confident).float()
         target = F.one_hot(guess, classes).float() * (1 - cfg.smooth) + cfg.smooth / classes
         return weight[:, None] * target, weight, p.gather(1, y[:, None]).squeeze(1)
@@ -365,8 +402,11 @@ class Trainer:
     def __init__(self, cfg: Config, classes: int, dev: str) -> None:
         self.cfg, self.dev, self.graph = cfg, dev, None
         self.dtype = torch.bfloat16 if dev == "cuda" else torch.float32
-        self.net = ResNet18(classes, cfg.width).to(dev, memory_format=torch.channels_last)
-        self.avg = ResNet18(classes, cfg.width).to(dev, memory_format=torch.channels_last).requires_grad_(False)
+        def build() -> nn.Module:
+            return simple_cnn(classes) if cfg.net == "simple" else ResNet18(classes, cfg.width)
+
+        self.net = build().to(dev, memory_format=torch.channels_last)
+        self.avg = build().to(dev, memory_format=torch.channels_last).requires_grad_(False)
         self.avg.load_state_dict(self.net.state_dict())
         self.call = torch.compile(self.net, dynamic=False) if cfg.compile and dev == "cuda" else self.net
         self.params = list(self.net.parameters())
@@ -466,7 +506,7 @@ class Trainer:
     def settle(self, x: Tensor) -> None:
         """Estimates the averaged network's batch statistics anew: those of the raw network do not fit its weights."""
         for part in self.avg.modules():
-            if isinstance(part, nn.BatchNorm2d):
+            if isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 part.reset_running_stats()
                 part.momentum = None
         self.avg.train()
@@ -533,8 +573,9 @@ def report(cfg: Config, t: Trainer, m: Memory, d: dict[str, Tensor], keep: Tenso
     mine = m.q.gather(1, y[:, None]).squeeze(1)
     gap = mine - m.q.scatter(1, y[:, None], -1).amax(1)
     kinds = {"q": mine, "gap": gap, "margin": m.margin, "aum": m.aum}
+    kinds["post"] = posterior(m.q, y, cfg.power, 0.0, cfg.counts, cfg.fit).gather(1, y[:, None]).squeeze(1)
     out["auroc"] = {k: auroc(v, right) for k, v in kinds.items()}
-    trust = posterior(m.q, y).gather(1, y[:, None]).squeeze(1)
+    trust = posterior(m.q, y, cfg.power, 0.0, cfg.counts, cfg.fit).gather(1, y[:, None]).squeeze(1)
     share = {"true": (~right).float(), "argmax": (m.q.argmax(1) != y).float(), "bayes": 1 - trust}
     share["ratio"] = 1 - (mine / m.q.amax(1))
     share["groups"] = 1 - two_groups(m.q, y)
@@ -546,6 +587,7 @@ def report(cfg: Config, t: Trainer, m: Memory, d: dict[str, Tensor], keep: Tenso
     out["right_kept"] = round((keep * right).sum().item() / max(int(right.sum()), 1), 4)
     out["target_right"] = round((weight * good).sum().item() / max(weight.sum().item(), 1e-9), 4)
     out["weight"] = round(weight.mean().item(), 4)
+    out["power"] = FITTED[-1] if FITTED else cfg.power
     out["memory_right"] = round((m.q.argmax(1) == d["clean"]).float().mean().item(), 4)
     return out
 
@@ -641,7 +683,7 @@ def line(result: dict) -> str:
     text = f"{c['name'][:28]:28} {c['set']:8} s{c['seed']} e{r['epoch']:3} raw {a['acc']:5.2f}/{a['eprop']:5.2f}"
     text += f" avg {v['acc']:5.2f}/{v['eprop']:5.2f} ece {v['ece']:4.1f} | q {w['q']} aum {w['aum']} gap {w['gap']} |"
     text += f" share am {u['argmax']:.3f} by {u['bayes']:.3f} | kr {r['kept_right']:.3f} rk {r['right_kept']:.3f}"
-    return text + f" tr {r['target_right']:.3f} w {r['weight']:.2f} | {r['passes']:.0f}p {r['s']:.0f}s"
+    return text + f" tr {r['target_right']:.3f} w {r['weight']:.2f} | {r['passes']:.0f}p {r['s']:.0f}s power {r.get('power')} mr {r['memory_right']:.3f}"
 
 
 def pack(jobs: Path, root: Path, out: Path, workers: int, watch: bool) -> None:

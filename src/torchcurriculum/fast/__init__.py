@@ -51,22 +51,36 @@ def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
     return "superloss", method.tau, method.strength, method.seen, share
 
 
+def _rapw(method: Any, batch: Batch, logits: Any) -> Head | None:
+    if not method.count_classes(logits, batch.y):
+        return None
+    labels = batch.y
+    classes = isinstance(labels, Tensor) and labels.shape == batch.index.shape and not labels.is_floating_point()
+    return "rapw", labels if classes else None, dict(method.named_buffers())
+
+
 TABLE: dict[str, Fast] = {
     "torchcurriculum.methods.vanilla.Vanilla": Fast(lambda method: "average"),
     "torchcurriculum.methods.mixup.Mixup": Fast(lambda method: "average"),  # what it draws belongs to the view
     "torchcurriculum.methods.infobatch.InfoBatch": Fast(lambda method: "infobatch"),
     "torchcurriculum.methods.apw.APW": Fast(lambda method: ("apw", method.weighting), _apw),
     "torchcurriculum.methods.superloss.SuperLoss": Fast(lambda method: ("superloss", method.rule), _superloss),
-    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: ("rapw", method.means.numel(), method.decay, method.power)),
+    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: "rapw", _rapw),
 }
 
 
 def active(method: Method, epoch: int) -> tuple[Method, Fast | None]:
-    """The method whose loss counts in an epoch, inside of wrappers, and what is known of its step."""
+    """The method whose loss counts in an epoch, inside of wrappers, and what is known of its step.
+
+    Nothing is, where a wrapper does more with the loss than forward it: a kernel would pass it by.
+    """
     inner = getattr(method, "active", None)
-    method = method if inner is None else inner(epoch)
-    kind = type(method)
-    return method, TABLE.get(f"{kind.__module__}.{kind.__qualname__}")
+    found = method if inner is None else inner(epoch)
+    parts: list[Any] = [] if inner is None else [part for part in method.modules() if hasattr(part, "active")]
+    if not all(getattr(type(part).loss, "forwards", False) for part in parts):
+        return found, None
+    kind = type(found)
+    return found, TABLE.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def graph_key(method: Method, epoch: int) -> Hashable | None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import APW, RAPW, Arrays, Curriculum, Method, Record, Vanilla, methods
+from torchcurriculum import APW, Arrays, Curriculum, Method, Record, SuperLoss, Vanilla, methods
 from torchcurriculum.cli import main
 from torchcurriculum.methods import registry
 from torchcurriculum.named import make_method
@@ -64,7 +64,7 @@ def test_a_name_a_class_a_function_and_a_method_train_alike() -> None:
 
 def test_epochs_are_asked_for_only_where_they_are_used() -> None:
     assert isinstance(Curriculum("vanilla", data()).method, Vanilla)
-    assert isinstance(Curriculum("rapw", data()).method, RAPW)
+    assert isinstance(Curriculum("superloss", data()).method, SuperLoss)
     for given, called in (("apw-e", "'apw-e'"), (APW, "APW"), (lambda n, epochs: Vanilla(), "<lambda>")):
         with pytest.raises(
             ValueError, match=f"^{called} takes its pace from the length of the run; pass epochs=, or a"

@@ -76,7 +76,7 @@ def test_where_an_id_may_stand(id: Any) -> None:
     assert [index.tolist() for index, _ in streamed(batches, id)] == [[0, 1]]
 
 
-@pytest.mark.parametrize("made", [lambda: RAPW(1, classes=3), lambda: methods.ELR(1), lambda: SuperLoss(tau=1.0)])
+@pytest.mark.parametrize("made", [lambda: RAPW(1, plain=2), lambda: methods.ELR(1), lambda: SuperLoss(tau=1.0)])
 def test_a_stream_trains_as_the_same_rows_with_numbers_do(made: Any) -> None:
     """The order is the same, so losses are, whatever rows the ids were given."""
     of_stream, of_rows = network(), network()
@@ -103,7 +103,7 @@ def test_a_stream_trains_as_the_same_rows_with_numbers_do(made: Any) -> None:
 
 def test_it_resumes_where_it_was() -> None:
     def begin() -> tuple[Any, Any, nn.Module]:
-        return Stream(), weighted(nn.CrossEntropyLoss(), RAPW(1, classes=3), grows=True), network()
+        return Stream(), weighted(nn.CrossEntropyLoss(), RAPW(1, plain=1), grows=True), network()
 
     data, criterion, model = begin()
     stream = streamed(DataLoader(data, batch_size=5), id="key")

@@ -15,7 +15,6 @@ from .task_problems import N, Problem, Table, pair, problems
 PROBLEMS = problems()
 SENTENCES = (
     "works on classes",
-    "RAPW counts the classes",
     "SPLD groups rows by class",
     "DCL divides logits",
     "the default network reads (B, C) outputs",
@@ -93,23 +92,15 @@ def test_it_trains_or_refuses_with_a_sentence(name: str) -> None:
 
 @pytest.mark.parametrize("task", ["multi-label", "multi-label, whole numbers", "single logit", "single logit, flat"])
 def test_rapw_does_not_take_labels_for_classes_but_can_be_told(task: str) -> None:
-    with pytest.raises(ValueError, match="one label for each row, got .*; pass classes=, 2 for multi-label"):
+    with pytest.raises(TypeError, match="RAPW works on classes.*; or pass classes=, which is 2 for several labels"):
         curriculum, model = curriculum_of("rapw", PROBLEMS[task])
         for batch in curriculum.epoch(model):
             curriculum.loss(model, batch)
     curriculum, model = (
-        Curriculum(RAPW(N, classes=2), PROBLEMS[task].rows, PROBLEMS[task].loss_fn),
+        Curriculum(RAPW(N, plain=1, classes=2), PROBLEMS[task].rows, PROBLEMS[task].loss_fn),
         PROBLEMS[task].model(),
     )
     assert all(curriculum.loss(model, batch).isfinite() for batch in curriculum.epoch(model))
-
-
-def test_rapw_counts_the_classes_of_probabilities() -> None:
-    rows, model = Table(pair, torch.randn(8, 2), torch.full((8, 3), 1 / 3)), nn.Linear(2, 3)
-    method = RAPW(8)
-    for batch in Curriculum(method, rows).epoch(model):
-        method.count_classes(model(batch.x), batch.y)
-    assert float(method.classes) == 3
 
 
 X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2

@@ -22,7 +22,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "superloss": {"tau": 2.3, "lam": 0.25},
     "superloss running": {"tau": "running"},
     "superloss average": {"tau": "average"},
-    "rapw": {"classes": 10},
 }
 CASES = {"many rows": (B, torch.float64), "one row": (1, torch.float64), "float32": (100, torch.float32)}
 LOGITS = [(1, 10), (99, 2), (99, 10), (128, 100), (1000, 10)]
@@ -42,12 +41,10 @@ def a_step(device: str, size: int = B, kind: torch.dtype = torch.float64) -> tup
 
 
 def begun(name: str, device: str) -> Any:
-    """A method in its third epoch; RAPW has rows that it has no loss of."""
+    """A method in its third epoch."""
     method = methods.build(name.partition(" ")[0], N, 20, **METHODS[name]).to(device)
     for number in (2, 3):
         every = torch.rand(N, generator=torch.Generator().manual_seed(number)).to(device) * 4.4
-        if name == "rapw":
-            every[::7] = math.inf
         method.plan(Epoch(number, N, every, lambda every=every: every))  # type: ignore[misc]
         method.loss(a_step(device)[0])
     return method
@@ -72,7 +69,7 @@ def from_losses(name: str, case: str, labelled: bool) -> None:
 
 
 def from_logits(name: str, size: int, classes: int, kind: torch.dtype) -> None:
-    """Raises if a fused step from logits is not the plain one. RAPW was told of ten classes, whatever the logits."""
+    """Raises if a fused step from logits is not the plain one."""
     step, _ = a_step("cuda", size)
     logits = (torch.randn(size, classes, generator=torch.Generator().manual_seed(0)) * 4).to("cuda", kind)
     logits.requires_grad_()

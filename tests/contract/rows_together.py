@@ -11,7 +11,7 @@ from torchcurriculum.methods import CBS, SPL, BabyStep, Balanced, InfoBatch, Lam
 from .problem import EPOCHS, N
 from .row import Row
 
-ESTIMATED = "RAPW estimates the share of wrong labels, and only a share of zero would give equal weights"
+ESTIMATED = "RAPW holds rows back and then believes labels by its memory; nothing makes its weights equal"
 MIXING = "Mixed mixes inputs whatever the weights; equal weights give plain mixup, not vanilla"
 DISTRUSTED = (
     "wrong labels lose their weight from the start: the loss of the true labels falls, that of the given ones rises"
@@ -36,7 +36,7 @@ def both_superloss(data: Any, sigma: float = 1.0, lam: float = 1.0) -> Method:
 
 
 def both_rapw(data: Any, start: float = 0.3) -> Method:
-    return Both(LambdaStep(N, 2, start, warmup=0), RAPW(N, decay=0.5))
+    return Both(LambdaStep(N, 2, start, warmup=0), RAPW(N, plain=1, decay=0.5))
 
 
 def both_spl(data: Any, start: float = 0.5, q: float = 3) -> Method:
@@ -48,7 +48,7 @@ def sampled_both(data: Any, sigma: float = 1.0, fraction: float = 0.4, q: float 
 
 
 def sampled_rapw(data: Any, fraction: float = 0.4) -> Method:
-    return Sampled(RAPW(N, classes=3), fraction)
+    return Sampled(RAPW(N, plain=1), fraction)
 
 
 def mixed_superloss(data: Any, lam: float = 1.0) -> Method:
@@ -56,7 +56,7 @@ def mixed_superloss(data: Any, lam: float = 1.0) -> Method:
 
 
 def mixed_rapw(data: Any) -> Method:
-    return Mixed(RAPW(N, classes=3), "weights")
+    return Mixed(RAPW(N, plain=1), "weights")
 
 
 def mixed_both(data: Any, start: float = 0.3, q: float = 3) -> Method:

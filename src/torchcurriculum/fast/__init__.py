@@ -51,21 +51,12 @@ def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
     return "superloss", method.tau, method.strength, method.seen, share
 
 
-def _rapw(method: Any, batch: Batch, logits: Any) -> Head | None:
-    if not method.count_classes(logits, batch.y):
-        return None
-    labels = batch.y
-    classes = isinstance(labels, Tensor) and labels.shape == batch.index.shape and not labels.is_floating_point()
-    return "rapw", labels if classes else None, dict(method.named_buffers())
-
-
 TABLE: dict[str, Fast] = {
     "torchcurriculum.methods.vanilla.Vanilla": Fast(lambda method: "average"),
     "torchcurriculum.methods.mixup.Mixup": Fast(lambda method: "average"),  # what it draws belongs to the view
     "torchcurriculum.methods.infobatch.InfoBatch": Fast(lambda method: "infobatch"),
     "torchcurriculum.methods.apw.APW": Fast(lambda method: ("apw", method.weighting), _apw),
     "torchcurriculum.methods.superloss.SuperLoss": Fast(lambda method: ("superloss", method.rule), _superloss),
-    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: "rapw", _rapw),
 }
 
 

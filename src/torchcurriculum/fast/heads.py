@@ -1,7 +1,7 @@
 """From a batch's logits or losses to its scalar loss in one Triton kernel; each is worth what its method's `weigh` is.
 
 A kernel computes the losses (cross-entropy, if it is given logits), weighs and sums them, and notes the loss of each
-row. In plain torch that takes a dozen kernels (APW) to a hundred (RAPW): more than a small network has time for.
+row. In plain torch that takes a dozen kernels (APW) to dozens (SuperLoss): more than a small network has time for.
 """
 
 from __future__ import annotations
@@ -59,23 +59,7 @@ def superloss(
     return _Head.apply(source, y, seen, index, _superloss, (tau, lam, tau if count is None else count), options)
 
 
-def rapw(
-    source: Tensor,
-    y: Tensor | None,
-    seen: Tensor,
-    index: Tensor,
-    labels: Tensor | None,
-    held: dict[str, Tensor],
-) -> Tensor:
-    """RAPW's step; ``held`` are its memory, rho, times, trust, knobs (decay, lambda), means and sums."""
-    classes = held["means"].numel()
-    names = ("memory", "means", "sums", "rho", "times", "trust", "knobs")
-    state = (index if labels is None else labels.contiguous(), *(held[name] for name in names))
-    options = {"CLASSES": classes, "WIDTH": min(32, _columns(classes)), "LABELLED": labels is not None}
-    return _Head.apply(source, y, seen, index, _rapw, state, options)
-
-
-HEADS: dict[str, Callable[..., Tensor]] = {"apw": apw, "superloss": superloss, "rapw": rapw}
+HEADS: dict[str, Callable[..., Tensor]] = {"apw": apw, "superloss": superloss}
 
 
 def _rows(rows: int) -> int:
@@ -290,66 +274,3 @@ if triton is not None:
             tl.store(count, after)
         w = _lambert(_half_beta(loss.to(tl.float64), at, tl.load(lam)))
         _finish(place, inside, rows, loss, tl.exp(-w) / size, seen, weights, total)
-
-    @triton.jit
-    def _rapw(  # type: ignore[no-untyped-def]
-        source,
-        y,
-        seen,
-        index,
-        weights,
-        total,
-        size,
-        labels,
-        memory,
-        means,
-        sums,
-        rho,
-        times,
-        trust,
-        knobs,
-        CLASSES: tl.constexpr,
-        WIDTH: tl.constexpr,
-        LABELLED: tl.constexpr,
-        LOGITS: tl.constexpr,
-        WIDE: tl.constexpr,
-        BLOCK: tl.constexpr,
-    ):
-        place = tl.arange(0, BLOCK)
-        inside = place < size
-        rows = tl.load(index + place, mask=inside, other=0)
-        loss = _losses(source, y, place, inside, weights, LOGITS, WIDE)
-        now = loss.to(tl.float64)
-        zero = now * 0.0
-        # What the memory will hold after this epoch; rows without one are as likely right as any.
-        kept = tl.load(memory + rows, mask=inside, other=0.0).to(tl.float64)
-        count = tl.load(times)
-        keep = tl.minimum(count / (count + 1.0), tl.load(knobs))
-        value = keep * kept + (1.0 - keep) * now
-        value = tl.minimum(tl.maximum(value, zero + 1e-6), zero + 50.0)
-        wrong = tl.load(rho)
-        p = tl.exp(-value)
-        unlikely = (1.0 - p) * value / -tl.log(p)  # 1 - p, exact also where p is nearly 1
-        evidence = tl.log(zero + (CLASSES - 1)) - value - tl.log(unlikely)
-        odds = tl.log((1.0 - wrong) / wrong) + tl.where(kept == kept, evidence, 0.0)
-        right = tl.minimum(odds, zero) - tl.log(1.0 + tl.exp(-tl.abs(odds)))
-        half = _half_beta(now, tl.log(zero + CLASSES), tl.load(knobs + 1))
-        sure = tl.load(trust) * (right - _lambert(half))
-        label = place * 0
-        if LABELLED:
-            label = tl.load(labels + place, mask=inside, other=0).to(tl.int32)
-        known = inside & (label >= 0) & (label < CLASSES)
-        logs = sure - tl.log(tl.load(means + label, mask=known, other=1.0))
-        logs = tl.where(inside, logs, -float("inf"))
-        raw = tl.exp(logs - tl.max(logs, 0))
-        share = tl.exp(sure)
-        for start in range(0, CLASSES, WIDTH):
-            some = start + tl.arange(0, WIDTH)
-            same = known[:, None] & (label[:, None] == some[None, :])
-            held = some < CLASSES
-            part = tl.sum(tl.where(same, share[:, None], 0.0), 0)
-            old = tl.load(sums + some, mask=held, other=0.0)
-            tl.store(sums + some, old + part, mask=held)
-            old = tl.load(sums + CLASSES + some, mask=held, other=0.0)
-            tl.store(sums + CLASSES + some, old + tl.sum(same.to(tl.float64), 0), mask=held)
-        _finish(place, inside, rows, loss, raw / tl.sum(raw, 0), seen, weights, total)

@@ -4,14 +4,16 @@ from .apw import difficulty, easiness, log_reweight, reweight, weight_change
 from .dihcl import hardness_probabilities, update_hardness
 from .mixup import beta_sample, mixing_share, pair_share
 from .pacing import buckets_in_use, pace
-from .rapw import right_odds
+from .rapw import believed, channel, sharpen
 from .sampling import draw
 from .spl import curriculum_penalty, diversity_bonus, self_paced_weights
 from .superloss import confidence, lambert_w
 
 __all__ = [
+    "believed",
     "beta_sample",
     "buckets_in_use",
+    "channel",
     "confidence",
     "curriculum_penalty",
     "difficulty",
@@ -25,8 +27,8 @@ __all__ = [
     "pace",
     "pair_share",
     "reweight",
-    "right_odds",
     "self_paced_weights",
+    "sharpen",
     "update_hardness",
     "weight_change",
 ]

@@ -2,93 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core import Epoch, Method, Step, checks
-from ..functional.rapw import believed, channel, remember, sharpen, trust
+from ..core import Epoch, Step, checks
+from ..functional.rapw import above_guessing, believed, channel, likeliest_power, sharpen, trust
+from ._base.remembering import Remembering, classes_of
 from .registry import register
 
 __all__ = ["RAPW"]
 
 PLAIN = 0.4  # of the epochs: a network that is believed too early confirms its own mistakes
-MARGIN = 1.02
-POWER_OF_COUNTS = 3
-PATIENCE = 2  # epochs in a row in which held rows are predicted worse than before
-ASIDE = -14.0  # log-weight of a held row: a millionth of the others
+FIRST_POWER = 1.5  # of the memory when the channel is counted
+SURE = 5  # power of the sharpened memory in the counts: rows of which the network is sure decide
+SAMPLE = 20_000  # rows by which the power is fitted
+HELD = 1e-6  # what a held row counts beside others
+SCATTER = -7046029254386353131  # an odd number, 2 ** 64 divided by the golden ratio
+MARGIN = 1.01  # the plain epochs end once the mean loss of held rows is above the least so far by this
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
 
-def held_back(n: int) -> int:
-    """Rows that do not count in the plain epochs: a twentieth, at least 200 of a small set, at most a fifth."""
-    return min(n // 5, max(n // 20, 200))
-
-
-class RAPW(Method):
+class RAPW(Remembering):
     r"""Plain training first; then every label is replaced by what the label and a memory of predictions say together.
 
-    While training, each row's softmax outputs are remembered as a mean over epochs: a network that memorises wrong
-    labels at the end has not done so for most of the run. After ``plain`` epochs, with q the memory of a row and y its
-    label:
+    While training, each row's softmax outputs are remembered as an exponential mean over epochs: a network that
+    memorises wrong labels at the end has not done so for most of the run. A twentieth of the rows (at least 200 of a
+    small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or as soon as the held rows
+    are predicted worse than before: then the network has begun to memorise. From there on, with q the memory of a row
+    and y its label:
 
-    - :math:`s \propto q^{power} / \bar q`, sharpened, and divided by the classes' means.
-    - :math:`T_{kj}`, the share of label j among rows that are of class k by s, is how labels err in this set. It is
-      estimated anew at each epoch.
-    - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label. It is the row's
-      target, and the row counts by :math:`\max_k p_k`, normalised over the batch.
+    - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
+    - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
+      epoch by :math:`s^5`, so that the rows of which the network is sure decide, and a is the power under which the
+      labels are most likely given T.
+    - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label.
+    - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, with :math:`t_y = p_y` for the given label and
+      :math:`t_k = f^{c} p_k` for the others, divided by the batch's sum of t. f is the mean remembered probability of
+      the labels that are believed: a network that has not learned those is no teacher, and its wrong labels are only
+      left out.
 
-    A memory that is no better than guessing is not believed: the target is p and the label, mixed by a trust in [0, 1].
-    Needs no noise rate, no clean labels and no pass of its own, and works for any number of classes.
+    A memory that is no better than guessing is not believed. Needs no noise rate, no clean labels and no pass of its
+    own. Of a ``loss_fn`` that is not cross-entropy, the part for the label is exchanged:
+    :math:`L + \log \mathrm{softmax}_y - \sum_k t_k \log \mathrm{softmax}_k / \sum_k t_k`.
 
     Args:
         n: Rows of the training set.
-        plain: Epochs before the memory is used; ``for_run`` takes 0.4 of the run.
-        decay: The largest share of the old memory that stays at each visit, in [0, 1).
-        power: At least 1; larger believes the memory more.
+        plain: Most epochs before the memory is used; ``for_run`` takes 0.4 of the run.
+        decay: Share of the old memory that stays at each visit, in [0, 1).
+        caution: c, at least 0; 0 replaces labels in full, more leaves them out while the network is unsure.
+        classes: The number of classes, for outputs that are not (B, C) with one class for each row: tokens, several
+            labels, single logits (2). Then a row counts by how far its remembered loss is below guessing, and
+            nothing is replaced.
 
     Attributes:
-        rho: The expected share of wrong labels, once the memory is used.
-        weights: (N,) float64 the probability that each label is right, summing to one.
+        predictions: (N, C) the memory.
+        weights: (N,) float64 the probability that each label is right, summing to one; in the plain epochs all are
+            equal but for the held rows.
+        rho: The expected share of wrong labels; NaN in the plain epochs.
+
+    Example:
+        >>> from torchcurriculum.core import Batch
+        >>> method = RAPW(4, plain=1)             # none of four rows is held
+        >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
+        >>> batch = Batch(None, torch.tensor([0, 0, 1, 0]), torch.arange(4))     # the last label is doubtful
+        >>> for number in 1, 2:
+        ...     method.plan(Epoch(number, 4, torch.zeros(4), lambda: torch.zeros(4)))
+        ...     weights = method.weigh(Step(None, batch, logits, torch.zeros(4)))
+        >>> weights.round(decimals=2)
+        tensor([0.3300, 0.3300, 0.3300, 0.0000], dtype=torch.float64)
 
     Reference:
         Ours (docs/decisions/0005-better-labels.md). Named after Li et al., Adaptively Point-weighting Curriculum
         Learning: the state of training decides what counts.
     """
 
-    memory: Tensor
-    seen: Tensor
     labels: Tensor
     means: Tensor
     table: Tensor
+    power: Tensor
+    learned: Tensor
     trust: Tensor
     rho: Tensor
+    late: Tensor
+    sums: Tensor
+    best: Tensor
 
-    def __init__(self, n: int, plain: int, decay: float = 0.85, power: float = 1.5) -> None:
-        super().__init__()
-        self.n = n = checks.whole("n", n, what="the number of training rows")
-        self.plain = checks.whole("plain", plain, 1, "epochs before the memory is used")
-        checks.real("decay", decay, "[0, 1)", "0 remembers the last prediction only")
-        checks.real("power", power, "[1, inf)")
-        self.decay, self.power = decay, power
-        self.add_rows("memory", torch.zeros(n, 0, dtype=torch.float16))
-        self.add_rows("seen", torch.zeros(n))
+    def __init__(
+        self, n: int, plain: int, decay: float = 0.85, caution: float = 2.0, classes: int | None = None
+    ) -> None:
+        super().__init__(n, decay, "decay")
+        self.plain = checks.whole("plain", plain, 0, "epochs before the memory is used")
+        checks.real("caution", caution, "[0, inf)", "0 replaces labels in full")
+        self.caution, self.grows = caution, False
+        self.classes = None if classes is None else checks.whole("classes", classes, 2, "the number of classes")
         self.add_rows("labels", torch.full((n,), -1.0))  # as numbers that ranks can merge
         self.register_buffer("means", torch.zeros(0))
-        self.register_buffer("table", torch.zeros(0, 0))
-        self.register_buffer("trust", torch.tensor(0.0))
-        self.register_buffer("rho", torch.tensor(torch.nan))
-        held = torch.zeros(n, dtype=torch.bool)
-        held[torch.randperm(n, generator=torch.Generator().manual_seed(0))[: held_back(n)]] = True
-        self.register_buffer("held", held, persistent=False)
-        self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))  # of the losses of held rows in this epoch
-        self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean
-        self.register_buffer("worse", torch.tensor(0.0))  # epochs in a row above it
-        self.register_buffer("late", torch.tensor(0.0))  # 1 once the memory is used
-        self._now: tuple[Tensor, Tensor] | None = None  # targets and weights of the batch in hand
+        self.register_buffer("table", torch.zeros(0))  # (C * C,)
+        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", torch.nan)):
+            self.register_buffer(name, torch.tensor(value))
+        self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
+        self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))  # losses of held rows in this epoch; rows
+        self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean loss
 
     @classmethod
     def for_run(cls, n: int, epochs: int, plain: int | None = None, **knobs: Any) -> Self:  # type: ignore[override]
@@ -97,113 +115,170 @@ class RAPW(Method):
 
     @property
     def weights(self) -> Tensor:
-        """(N,) float64 how far each label is believed, summing to one; equal before the memory is used."""
-        right = torch.ones(self.n, dtype=torch.float64, device=self.memory.device)
-        if self.trust > 0:
-            for rows in self._chunks():
-                right[rows] = self._right(rows).double()
+        """(N,) float64 the probability that each label is right, summing to one; equal in the plain epochs."""
+        right = torch.ones(self.n, dtype=torch.float64, device=self.predictions.device)
+        for rows in self._chunks():
+            index = torch.arange(self.n, device=right.device)[rows]
+            labels = self.labels[rows].clamp_min(0).long()
+            right[rows] = self._right(self.predictions[rows], labels, index).double()
         return right / right.sum()
 
+    def grow_rows(self, n: int) -> None:
+        """Rows that come later have no memory yet; none is held back, since few may come again."""
+        self.add_room("labels", n, -1.0)
+        self.grows = True
+        super().grow_rows(n)
+
     def plan(self, epoch: Epoch) -> None:
-        """Estimates how labels err; every row is visited."""
-        if not self.means.numel() or not self._is_late(epoch):
+        """Estimates how labels err, after the plain epochs; every row is visited."""
+        known = self.labels >= 0
+        if not self._is_late(epoch.number) or not self.predictions.numel() or not bool(known.any()):
             return
-        known = self.seen > 0
-        self.means.copy_(sum(self.memory[rows].float().T @ known[rows].float() for rows in self._chunks()) / known.sum())
-        counts, agreed = torch.zeros_like(self.table), torch.zeros_like(self.trust)
-        for rows in self._chunks():
-            given = F.one_hot(self.labels[rows].clamp_min(0).long(), len(counts)).float() * known[rows, None]
-            sharp = sharpen(self.memory[rows].float(), self.means, self.power)
-            counts += (sharp**POWER_OF_COUNTS).T @ given
-            agreed += (sharp * given).sum()
-        self.table.copy_(channel(counts))
-        self.trust.copy_(trust(agreed / known.sum(), len(counts)))
-        right = sum((self._right(rows) * known[rows]).sum() for rows in self._chunks())
+        if self.classes is not None:
+            self.trust.fill_(1)
+            return
+        classes = self.predictions.shape[1]
+        if self.means.numel() != classes:  # else in place, where a captured step reads
+            self.means, self.table = self.predictions.new_zeros(classes), self.predictions.new_zeros(classes**2)
+        self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
+        counts = torch.zeros_like(self._table())
+        for memory, labels in self._known():
+            sharp = sharpen(memory, self.means, FIRST_POWER)
+            counts += (sharp**SURE).T @ F.one_hot(labels, classes).to(sharp.dtype)
+        self.table.copy_(channel(counts).flatten())
+        sample = known.nonzero().squeeze(1)
+        sample = sample[:: -(-len(sample) // SAMPLE)]
+        memory, labels = _normal(self.predictions[sample]), self.labels[sample].long()
+        self.power.fill_(likeliest_power(memory, self.means, labels, self._table()))
+        right, agreed, learned = (torch.zeros((), dtype=torch.float64, device=known.device) for _ in range(3))
+        for memory, labels in self._known():
+            sharp = sharpen(memory, self.means, self.power)
+            belief = _of(believed(sharp, labels, self._table()), labels)
+            right += belief.double().sum()
+            agreed += _of(sharp, labels).double().sum()
+            learned += (belief * _of(memory, labels)).double().sum()
+        self.trust.copy_(trust(agreed / known.sum(), classes))
+        self.learned.copy_(learned / right.clamp_min(1e-30))
         self.rho.copy_(1 - right / known.sum())
 
-    def _is_late(self, epoch: Epoch) -> bool:
-        """Whether the plain epochs are over: at the latest after ``plain``, or once held rows get worse."""
+    def _is_late(self, number: int) -> bool:
+        """Whether the plain epochs are over."""
         if not self.late:
             mean = self.sums[0] / self.sums[1].clamp_min(1)
-            self.worse.copy_(torch.where(mean > MARGIN * self.best, self.worse + 1, torch.zeros_like(self.worse)))
-            self.best.copy_(torch.minimum(self.best, mean))
-            self.late.fill_(float(epoch.number > self.plain or self.worse >= PATIENCE))
-            print('epoch', epoch.number, 'held', round(float(mean), 4), 'late', float(self.late)) if __import__('os').environ.get('SHOW') else None
+            measured = self.sums[1] > 0
+            self.late.fill_(float(number > self.plain or bool(measured & (mean > MARGIN * self.best))))
+            self.best.copy_(torch.where(measured, torch.minimum(self.best, mean), self.best))
         self.sums.zero_()
         return bool(self.late)
 
+    def _held(self, index: Tensor) -> Tensor:
+        """Which of these rows are held back: scattered over the set, the same in every run and however it grows."""
+        share = 0.0 if self.grows else min(0.2, max(0.05, 200 / self.n))
+        mixed = (index + 1) * SCATTER  # in 64 bits, which overflow
+        mixed = (mixed ^ (mixed >> 32)) * SCATTER
+        return ((mixed >> 32 & 0xFFFF) < round(0x10000 * share)) & (self.late == 0)
+
     def weigh(self, step: Step) -> Tensor:
         """How far each label is believed, normalised over the global batch; the memory takes the predictions in."""
-        logits, labels = self._outputs(step)
-        logits, index = logits.detach(), step.index
-        memory, seen = self.memory[index].float(), self.seen[index]
-        trust = torch.where(seen > 0, self.trust, 0.0)[:, None]  # 0 in the plain epochs
-        target = believed(sharpen(memory, self.means, self.power), labels, self.table, trust)
-        self.memory.index_copy_(0, index, remember(memory, logits.softmax(1), seen, self.decay).to(self.memory.dtype))
-        self.seen.index_copy_(0, index, seen + 1)
-        self.labels.index_copy_(0, index, labels.to(self.labels.dtype))
-        aside = torch.where((self.late == 0) & self.held[index], ASIDE, 0.0).double()
-        held = (aside < 0).double()
-        self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
-        self._now = target, step.normalise(target.amax(1).double().log() + aside)
-        return step.normalise(target.gather(1, labels[:, None]).squeeze(1).double().clamp_min(1e-30).log() + aside)
+        return self._share(step, self._targets(step)[1])
 
     def loss(self, step: Step) -> Tensor:
-        """Cross-entropy with the targets; of the user's own loss, it is the part for the label that is exchanged."""
-        self.weigh(step)
-        assert self._now is not None
-        target, weights = self._now
-        logits, labels = self._outputs(step)
-        log = logits.log_softmax(1)
-        exchanged = log.gather(1, labels[:, None]).squeeze(1) - (target * log).sum(1)
-        return step.with_(losses=step.losses + exchanged).reduce(weights)
+        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
+        target, right = self._targets(step)
+        if target is None:
+            return step.reduce(self._share(step, right))
+        logits, labels = self._classes(step)
+        log, size = logits.log_softmax(1), target.sum(1)
+        exchanged = _of(log, labels) - (target.to(log.dtype) * log).sum(1) / size.to(log.dtype)
+        exchanged = torch.where(step.batch.y[: len(labels)] < 0, 0.0, exchanged)  # such as -100: rows without a label
+        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(self._share(step, size))
 
     def report(self) -> Mapping[str, Any]:
-        """rho and the trust in the memory."""
-        return {"rho": self.rho, "trust": self.trust}
+        """rho, the trust in the memory, its power, and how well the labels that are believed are learned."""
+        return {"rho": self.rho, "trust": self.trust, "power": self.power, "learned": self.learned}
 
-    def _outputs(self, step: Step) -> tuple[Tensor, Tensor]:
-        """(B, C) outputs in float32 and (B,) labels."""
-        logits, labels = getattr(step.logits, "logits", step.logits), step.batch.y
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[1] < 2:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise ValueError(f"RAPW needs outputs of shape (B, C), one for each class, got {shape}; SuperLoss does not")
-        if not isinstance(labels, Tensor) or labels.shape != step.index.shape or labels.is_floating_point():
-            shape = (tuple(labels.shape), labels.dtype) if isinstance(labels, Tensor) else type(labels).__name__
-            raise ValueError(f"RAPW needs one class number for each row, (B,) of integers, got {shape}; SuperLoss does not")
-        if logits.shape[1] != self.means.numel():
-            self._resize(logits.shape[1], logits.device)
-        return checks.at_least_float32(logits).float(), labels
+    def _targets(self, step: Step) -> tuple[Tensor | None, Tensor]:
+        """(B, C) targets, whose sum is what a row counts, and (B,) how far its label is believed."""
+        if self.classes is not None:
+            labels = torch.zeros_like(step.index)  # whatever they are
+            now = step.losses.detach().float().neg().exp()
+            now = torch.stack([now, 1 - now], 1)
+        else:
+            logits, labels = self._classes(step)
+            now = logits.detach().softmax(1)
+        if not self.predictions.numel():
+            self.remember(step, torch.zeros_like(now))  # makes room
+        memory = self.predictions[step.index]
+        right = self._right(memory, labels, step.index)
+        held = self._held(step.index).double()
+        self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
+        self.remember(step, now)
+        self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
+        if self.classes is not None:
+            return None, right
+        given = F.one_hot(labels, memory.shape[1]).to(memory.dtype)
+        if not self.means.numel():
+            return given * right[:, None], right
+        others = believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()) * (1 - given)
+        replaced = self.trust * self.learned**self.caution * others
+        return given * right[:, None] + torch.where(_seen(memory)[:, None], replaced, 0.0), right
 
-    def _chunks(self) -> list[slice]:
-        size = max(1, CHUNK // max(1, self.memory.shape[1]))
-        return [slice(start, start + size) for start in range(0, self.n, size)]
+    def _classes(self, step: Step) -> tuple[Tensor, Tensor]:
+        try:
+            logits, labels = classes_of(step, "RAPW")
+        except TypeError as error:
+            raise TypeError(f"{error}; or pass classes=, which is 2 for several labels and for single logits") from None
+        return logits, labels.clamp_min(0)
 
-    def _right(self, rows: slice) -> Tensor:
-        """The probability that the labels of these rows are right."""
-        sharp = sharpen(self.memory[rows].float(), self.means, self.power)
-        labels = self.labels[rows].clamp_min(0).long()
-        return believed(sharp, labels, self.table, self.trust).gather(1, labels[:, None]).squeeze(1)
+    def _right(self, memory: Tensor, labels: Tensor, index: Tensor) -> Tensor:
+        """The probability that these labels are right; 1 where nothing is remembered or believed, 0 if held."""
+        if self.classes is not None:
+            right = above_guessing(_normal(memory)[:, 0], self.classes)
+        elif self.means.numel():
+            right = _of(believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()), labels)
+        else:
+            right = torch.ones_like(memory[:, :1]).squeeze(1)
+        right = torch.where(_seen(memory), self.trust * right + (1 - self.trust), 1.0)
+        return torch.where(self._held(index), HELD, right)
 
-    def _resize(self, classes: int, device: torch.device) -> None:
-        self.memory = torch.zeros(self.n, classes, dtype=torch.float16, device=device)
-        self.means = torch.full((classes,), 1 / max(1, classes), device=device)
-        self.table = torch.eye(classes, device=device)
-        if self.seen.device != device:
-            self.to(device)
+    def _share(self, step: Step, right: Tensor) -> Tensor:
+        return step.normalise(right.double().clamp_min(1e-30).log())
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        means = state_dict.get(f"{prefix}means")
-        size = len(means) if isinstance(means, Tensor) and means.ndim == 1 else self.means.numel()
-        if size != self.means.numel():  # else in place, where a captured step reads
-            self._resize(size, self.seen.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _table(self) -> Tensor:
+        return self.table.view(self.means.numel(), -1)
+
+    def _memory(self, rows: slice) -> Tensor:
+        return _normal(self.predictions[rows])
+
+    def _chunks(self) -> Iterator[slice]:
+        size = max(1, CHUNK // max(1, self.predictions.shape[1]))
+        return (slice(start, start + size) for start in range(0, self.n, size))
+
+    def _known(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Memories and labels of the rows that were visited."""
+        for rows in self._chunks():
+            known = self.labels[rows] >= 0
+            yield self._memory(rows)[known], self.labels[rows][known].long()
+
+
+def _normal(memory: Tensor) -> Tensor:
+    """Probabilities, from means that began at zero."""
+    return memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
+
+
+def _seen(memory: Tensor) -> Tensor:
+    return memory.sum(1) > 0
+
+
+def _of(values: Tensor, labels: Tensor) -> Tensor:
+    """(B,) the column of each row's label."""
+    return values.gather(1, labels[:, None]).squeeze(1)
 
 
 register(
     "rapw",
     RAPW,
     "a memory of predictions and the labels say together what is right (ours, not the paper's)",
-    when="Many wrong labels, any number of classes, cross-entropy.",
-    cost="No extra pass; 2 bytes for each row and class, and a few operations on (B, C) outputs.",
+    when="Many wrong labels and any number of classes.",
+    cost="No extra pass; 4 (C + 1) bytes a sample, and a few operations on (B, C) outputs.",
 )

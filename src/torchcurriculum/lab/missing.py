@@ -21,26 +21,21 @@ OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", "label", "me
 def missing_runs(folder: Path) -> list[str]:
     """A text for each recipe below ``folder`` some of whose runs are missing or not finished.
 
-    A run is asked for if any command that wrote there named its method and its seed.
+    A run is asked for if any command that wrote there named its method and its seed; ``recipe.json`` lists them.
     """
     texts = []
     for path in sorted(folder.rglob("recipe.json")):
         try:
             held = dict(json.loads(path.read_text(encoding="utf-8")))
-            recipes, done = [held], set()
-            for place in path.parent.rglob("record.json"):
-                record = Record.load(place.parent, samples=False)
-                recipes.append(record.meta.get("recipe", {}))
-                if record.meta.get("finished"):
-                    done.add((record.meta.get("method"), record.meta.get("seed")))
-            asked = dict.fromkeys(
-                pair for one in recipes for pair in product(one.get("methods", ()), one.get("seeds", ()))
-            )
+            asked = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
+            asked += product(held.get("methods", ()), held.get("seeds", ()))
+            records = [Record.load(place.parent, samples=False).meta for place in path.parent.rglob("record.json")]
+            done = {(meta.get("method"), meta.get("seed")) for meta in records if meta.get("finished")}
+            missing = [pair for pair in dict.fromkeys(asked) if pair not in done]
         except (ValueError, TypeError, AttributeError, RecursionError, RecordError):
             continue  # what is damaged is said by whoever reads it for its figures
-        missing = [pair for pair in asked if pair not in done]
         if missing:
-            texts.append(_text(path.parent, held, missing, len(asked)))
+            texts.append(_text(path.parent, held, missing, len(set(asked))))
     return texts
 
 

@@ -216,24 +216,23 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
 def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
     """Writes the recipe, and where its data lies, into the folder; returns whether the folder is new to it."""
     path, told = out / "recipe.json", digest(recipe, data)
-    known, kept = path.exists(), None
+    known, kept = path.exists(), dict[str, Any]()
     if known:
         kept = _refuse_other(recipe, path, told)
     elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**recipe.as_dict(), "digest": told or kept, "from": None if data is None else str(data)})
+    asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
+    where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data)}
+    write_json(path, {**recipe.as_dict(), **where, "asked": list(asked)})
     return not known
 
 
-def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
-    """Raises an error if the folder's recipe has other settings; methods and seeds may differ.
-
-    Returns:
-        The digest of the data of the runs in the folder.
-    """
+def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any]:
+    """Raises an error if the folder's recipe has other settings; methods and seeds may differ. Returns that recipe."""
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
+        held["asked"] = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
     out, name = path.parent, held.get("name")
@@ -250,7 +249,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
-    return held.get("digest")
+    return held
 
 
 def _begun(out: Path) -> bool:

@@ -159,7 +159,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     again = start(arguments)
     printed, errors = again.communicate(timeout=600)
     assert again.returncode == 0, errors
-    assert "3 of them are finished and not trained again" in printed
+    assert "finished before, and not trained again: 3 of them" in printed
     assert {path: path.stat().st_mtime_ns for path in before} == before
     same(alone, out)
 

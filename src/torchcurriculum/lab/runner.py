@@ -113,7 +113,7 @@ def _train_all(
             echo(f"{own_table(recipe, data).message()}\n")
         rest = [run for run in runs if finished(recipe, run.folder) is None]
         if len(rest) < len(runs):
-            echo(f"{len(runs) - len(rest)} of them are finished and not trained again\n")
+            echo(f"finished before, and not trained again: {len(runs) - len(rest)} of them\n")
         todo += rest
     todo.sort(key=lambda run: needs_vanilla(run.recipe, run.method))
     total = {(run.recipe.name, run.method, run.seed): run.recipe.epochs for run in todo}

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from torchcurriculum import Record
 from torchcurriculum.cli import main
+from torchcurriculum.lab import pool
 from torchcurriculum.lab.method_options import needs_vanilla
 from torchcurriculum.lab.recipes import RECIPES
 
@@ -171,6 +174,19 @@ def holds(process: int) -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(entry))
     return found
+
+
+def test_several_gpus_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(pool, "_leave_with_parent", lambda: None)
+    for place in range(3):
+        mine, its = Pipe()
+        mine.close()  # no runs
+        pool._work(its, place, None, 5.0, 1)
+    assert chosen == [0, 1, 0]
 
 
 def test_jobs_are_a_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

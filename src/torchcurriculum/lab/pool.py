@@ -1,4 +1,4 @@
-"""Several runs at once, each in its own process: a GPU has room for more than one small network."""
+"""Several runs at once, in as many processes: a GPU has room for more than one small network."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ class Run:
         return same and needs_vanilla(self.recipe, self.method)
 
 
+Watch = Callable[[Run, dict[str, Any]], None]
+
+
 def reason(error: Exception) -> str:
     """Why a run failed, in words."""
     return str(error) if isinstance(error, EXPECTED) else f"failed\n{''.join(traceback.format_exception(error))}"
@@ -53,17 +56,17 @@ def reason(error: Exception) -> str:
 
 def train_together(
     todo: Sequence[Run],
-    watch: Callable[[Run, dict[str, Any]], None],
+    watch: Watch,
     fail: Callable[[Run, str], None],
     data: Path | None,
     stop: GracefulStop,
     save_seconds: float,
     jobs: int,
 ) -> None:
-    """Trains runs, ``jobs`` at a time, each in a new process; each leaves its record in its folder.
+    """Trains runs, ``jobs`` at a time, in as many processes; each leaves its record in its folder.
 
-    A run that fails, or whose process dies, does not end the others. A signal ends all runs; each saves its state
-    first, and the same call resumes from there. The processes end with this one.
+    Several GPUs take turns. A run that fails, or whose process dies, does not end the others. A signal ends all runs;
+    each saves its state first, and the same call resumes from there. The processes end with this one.
 
     Args:
         todo: The runs, in the order in which they begin; those that need a vanilla run wait for it.
@@ -79,42 +82,70 @@ def train_together(
     """
     context = multiprocessing.get_context("spawn")  # CUDA does not work in forked processes
     threads = max(1, torch.get_num_threads() // jobs)  # the same when few runs are left: sums depend on it
-    waiting, active = list(todo), dict[Connection, tuple[Run, Any]]()
-    failed = set[Connection]()
+    waiting, workers = list(todo), list[_Worker]()
     try:
-        while waiting or active:
-            others = [*waiting, *(run for run, _ in active.values())]
-            ready = [run for run in waiting if not any(map(run.follows, others))]
-            for run in ready[: jobs - len(active)]:
-                receive, send = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(send, run, data, save_seconds, threads))
-                with _without_ctrl_c():
-                    process.start()
-                send.close()  # the process has its own
-                active[receive] = run, process
+        while waiting or any(worker.run for worker in workers):
+            for run in _ready(waiting, workers, jobs):
+                worker = next((worker for worker in workers if worker.run is None), None)
+                if worker is None:
+                    place = min(set(range(jobs)) - {worker.place for worker in workers})
+                    worker = _begin(context, place, data, save_seconds, threads)
+                    workers.append(worker)
+                worker.pipe.send(run)
+                worker.run = run
                 waiting.remove(run)
-            for pipe in wait(list(active), PATIENCE):
-                assert isinstance(pipe, Connection)
-                run, process = active[pipe]
-                try:
-                    news = pipe.recv()
-                except (EOFError, OSError):  # it has ended, or was killed
-                    process.join()
-                    del active[pipe]
-                    if process.exitcode and pipe not in failed and not stop.requested:
-                        fail(run, _death(process.exitcode))
-                    continue
-                if isinstance(news, str):
-                    failed.add(pipe)
-                    fail(run, news)
-                else:
-                    watch(run, news)
+            wait([part for worker in workers for part in (worker.pipe, worker.process.sentinel)], PATIENCE)
+            workers = [worker for worker in workers if not _ended(worker, watch, fail, stop)]
             if stop.requested:
-                ended = len(todo) - len(waiting) - len(active)
+                ended = len(todo) - len(waiting) - sum(worker.run is not None for worker in workers)
                 words = f"stopped with {ended} of {len(todo)} runs done; the others resume from their last saved state"
                 raise Interrupted(words, stop.status)
     finally:
-        _terminate([process for _, process in active.values()])
+        _leave(workers)
+
+
+@dataclass
+class _Worker:
+    """A process, what is said with it, which of the ``jobs`` places it has, and the run that it trains."""
+
+    process: Any
+    pipe: Connection
+    place: int
+    run: Run | None = None
+
+
+def _ready(waiting: Sequence[Run], workers: Sequence[_Worker], jobs: int) -> list[Run]:
+    """Runs that can begin now."""
+    busy = [worker.run for worker in workers if worker.run is not None]
+    return [run for run in waiting if not any(map(run.follows, [*waiting, *busy]))][: jobs - len(busy)]
+
+
+def _begin(context: Any, place: int, *arguments: Any) -> _Worker:
+    mine, its = context.Pipe()
+    process = context.Process(target=_work, args=(its, place, *arguments))
+    with _without_ctrl_c():
+        process.start()
+    its.close()  # the process has its own
+    return _Worker(process, mine, place)
+
+
+def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop: GracefulStop) -> bool:
+    """Passes on what a process said since the last time, and how it ended; returns whether it has."""
+    alive = worker.process.is_alive()
+    with contextlib.suppress(EOFError, OSError):  # it was killed while it spoke
+        while worker.run is not None and worker.pipe.poll():
+            news = worker.pipe.recv()
+            if isinstance(news, dict):
+                watch(worker.run, news)
+                continue
+            if news is not None:
+                fail(worker.run, news)
+                worker.process.join()  # what an error leaves behind is no place for another run
+                alive = False
+            worker.run = None
+    if not alive and worker.run is not None and not stop.requested:
+        fail(worker.run, _death(worker.process.exitcode))
+    return not alive
 
 
 def _death(status: int) -> str:
@@ -136,32 +167,44 @@ def _without_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _terminate(processes: Sequence[Any]) -> None:
+def _leave(workers: Sequence[_Worker]) -> None:
     """Tells processes to save their states and end; kills those that take too long."""
-    for process in processes:
-        process.terminate()
+    for worker in workers:
+        worker.pipe.close()
+        if worker.run is not None:
+            worker.process.terminate()
     end = time.monotonic() + LEAVE
-    for process in processes:
-        process.join(max(0.0, end - time.monotonic()))
-        process.kill()
+    for worker in workers:
+        worker.process.join(max(0.0, end - time.monotonic()))
+        worker.process.kill()
 
 
-def _work(send: Connection, run: Run, data: Path | None, save_seconds: float, threads: int) -> None:
-    """One run in a new process; sends its epochs and what went wrong. After a signal it saves a state, then dies."""
+def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, threads: int) -> None:
+    """Trains the runs that it is told of, and says their epochs, None at the end of each, or what went wrong.
+
+    After an error it ends. After a signal it saves a state, then dies.
+    """
     torch.set_num_threads(threads)
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(place % torch.cuda.device_count())
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
     def tell(*news: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is gone: this process saves a state and ends soon
-            send.send(news[-1])
+        with contextlib.suppress(OSError):  # the parent is gone: this process saves a state and ends soon
+            pipe.send(news[-1])
 
-    try:
-        with GracefulStop() as stop:
-            train(run.recipe, run.method, run.seed, run.folder, tell, data, stop, save_seconds)
-    except Interrupted:
-        signal.raise_signal(signal.SIGTERM)
-    except Exception as error:
-        tell(reason(error))
+    with contextlib.suppress(EOFError, OSError):  # there are no more runs
+        while True:
+            run = pipe.recv()
+            try:
+                with GracefulStop() as stop:
+                    train(run.recipe, run.method, run.seed, run.folder, tell, data, stop, save_seconds)
+            except Interrupted:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception as error:
+                tell(reason(error))
+                return
+            tell(None)
 
 
 def _leave_with_parent() -> None:

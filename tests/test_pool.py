@@ -153,8 +153,10 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     os.kill(process, signal.SIGKILL)
     printed, errors = begun.communicate(timeout=600)
     assert begun.returncode == 2
-    assert "1 runs failed; the same command tries them again\nvanilla, seed 0: its process died (SIGKILL)" in errors
-    assert "vanilla    seed 0  FAILED: its process died (SIGKILL)" in printed
+    assert (
+        "1 runs failed; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
+    )
+    assert "vanilla    seed 0  FAILED: a worker process died (SIGKILL)" in printed
     assert "1 of the 4 runs of 'digits'" in printed
     others = [Record.load(out / name).meta["finished"] for name in ("vanilla/seed-1", "apw-e/seed-0", "apw-e/seed-1")]
     assert others == [True] * 3

@@ -139,7 +139,7 @@ def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
 
 
 def test_commands_for_missing_runs_keep_every_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "nci1", "--measure", "running", "--precision", "bfloat16", *graphs(tmp_path)]
+    words = ["run", "nci1", "--measure", "running", "--precision", "bfloat16", "--no-audit", *graphs(tmp_path)]
     for methods, seeds in ((("vanilla",), (0, 1)), (("vanilla", "superloss"), (1,)), (("apw-e",), (0,))):
         chosen = [word for name in methods for word in ("--method", name)]
         assert run(*words, *chosen, "--seeds", *seeds) == 0
@@ -148,7 +148,7 @@ def test_commands_for_missing_runs_keep_every_setting(tmp_path: Path, capsys: py
     capsys.readouterr()
     assert run("compare", tmp_path / "runs") == 0
     commands = re.findall(r"^  (curriculum run .*)$", capsys.readouterr().out, re.MULTILINE)
-    rest = f"--epochs 2 --measure running --precision bfloat16 --data {tmp_path}/data --out {tmp_path}/runs"
+    rest = f"--epochs 2 --measure running --precision bfloat16 --no-audit --data {tmp_path}/data --out {tmp_path}/runs"
     assert commands == [
         f"curriculum run nci1 --method vanilla --method apw-e --seeds 0 {rest}",
         f"curriculum run nci1 --method superloss --seeds 1 {rest}",

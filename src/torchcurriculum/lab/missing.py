@@ -42,7 +42,7 @@ def missing_runs(folder: Path) -> list[str]:
 def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked: int) -> str:
     seeds = {name: tuple(seed for other, seed in missing if other == name) for name, _ in missing}
     lines = [f"{len(missing)} of the {asked} runs of {held.get('name')!r} in {out} are missing or not finished:"]
-    lines += [f"  {name}, seed {', '.join(map(str, held))}" for name, held in seeds.items()]
+    lines += [f"  {name}, seed {', '.join(map(str, lost))}" for name, lost in seeds.items()]
     known = RECIPES.get(str(held.get("name")))
     wanted, own = settings(held), settings(known.as_dict()) if known else {}
     differ = [key for key in own if json.dumps(wanted.get(key)) != json.dumps(own[key])]
@@ -51,6 +51,7 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
     fixed: list[str] = []
     for key in differ:
         fixed += [f"--{key.replace('_', '-')}", *([] if wanted[key] is True else [str(wanted[key])])]
+    fixed += ["--no-audit"] if held.get("audit") is False else []
     fixed += ["--data", str(held["from"])] if held.get("from") else []
     lines.append("To make them:")
     for group in dict.fromkeys(seeds.values()):  # one command for all methods that lack the same seeds

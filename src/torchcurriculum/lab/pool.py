@@ -150,7 +150,7 @@ def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop
 
 def _death(status: int) -> str:
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-    return f"its process died ({name}), perhaps for lack of memory; fewer --jobs need less"
+    return f"a worker process died ({name}), perhaps for lack of memory; fewer --jobs need less"
 
 
 @contextlib.contextmanager

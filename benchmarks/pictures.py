@@ -237,7 +237,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
     options = parser.parse_args()
     if options.q:
-        (options.out / "q.svg").write_text(q_curve(), encoding="utf-8")
+        try:
+            (options.out / "q.svg").write_text(q_curve(), encoding="utf-8")
+        except KeyError as error:
+            raise SystemExit(f"docs/results has no runs of {error}; see `curriculum run q-sensitivity`") from error
         return
     noisy, running = options.runs / "digits-n40", options.runs / "digits-n40-running"
     one = load(noisy, "apw-e")[0]

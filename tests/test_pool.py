@@ -154,7 +154,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     printed, errors = begun.communicate(timeout=600)
     assert begun.returncode == 2
     assert (
-        "1 runs failed; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
+        "failed runs: 1; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
     )
     assert "vanilla    seed 0  FAILED: a worker process died (SIGKILL)" in printed
     assert "1 of the 4 runs of 'digits'" in printed

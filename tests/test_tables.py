@@ -116,7 +116,7 @@ def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
     printed, errors = capsys.readouterr()
     assert "4 of 6 runs, " in printed
     assert "nci1  apw-e      seed 0  FAILED: failed; the other runs go on" in printed
-    assert "2 runs failed; the same command tries them again\nnci1, apw-e, seed 0: failed\nTraceback" in errors
+    assert "failed runs: 2; the same command tries them again\nnci1, apw-e, seed 0: failed\nTraceback" in errors
     assert errors.count("RuntimeError: no room left") == 2
     assert len(re.findall(r"^superloss +1 seed", printed, re.MULTILINE)) == 4, "both tables have what is finished"
 
@@ -153,6 +153,14 @@ def test_commands_for_missing_runs_keep_every_setting(tmp_path: Path, capsys: py
         f"curriculum run nci1 --method vanilla --method apw-e --seeds 0 {rest}",
         f"curriculum run nci1 --method superloss --seeds 1 {rest}",
     ]
+
+
+def test_the_first_seed_of_every_recipe_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "nci1", "nci1-n40", "--seeds", 3, 1, "--method", "apw-e@pd", "--method", "vanilla", "--no-audit"]
+    assert run(*asked, *graphs(tmp_path)) == 0
+    ended = re.findall(r"^(nci1(?:-n40)?)  (\S+) +seed (\d)  epoch   2/2", capsys.readouterr().out, re.MULTILINE)
+    pairs = [(name, seed) for seed in "31" for name in ("nci1", "nci1-n40")]
+    assert ended == [(name, method, seed) for method in ("vanilla", "apw-e@pd") for name, seed in pairs]
 
 
 def test_a_mistake_in_the_command_ends_it_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

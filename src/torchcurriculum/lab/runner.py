@@ -115,7 +115,8 @@ def _train_all(
         if len(rest) < len(runs):
             echo(f"finished before, and not trained again: {len(runs) - len(rest)} of them\n")
         todo += rest
-    todo.sort(key=lambda run: needs_vanilla(run.recipe, run.method))
+    # The first seed of every recipe, then the second: a table that is cut short has whole seeds.
+    todo.sort(key=lambda run: (needs_vanilla(run.recipe, run.method), run.recipe.seeds.index(run.seed)))
     total = {(run.recipe.name, run.method, run.seed): run.recipe.epochs for run in todo}
     with GracefulStop() as stop, Progress(total, echo=echo) as progress:
 
@@ -152,13 +153,13 @@ def _failures(failed: Sequence[tuple[Run, str]], several: bool, some: bool) -> s
     lines = [
         f"{f'{run.recipe.name}, ' if several else ''}{run.method}, seed {run.seed}: {words}" for run, words in failed
     ]
-    return "\n".join([f"{len(failed)} runs failed; the same command tries them again", *lines])
+    return "\n".join([f"failed runs: {len(failed)}; the same command tries them again", *lines])
 
 
 def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
     """The records of the finished runs, with their table, audit and report, and what is missing."""
     held = {name: [finished(recipe, _place(out, name, seed)) for seed in recipe.seeds] for name in recipe.methods}
-    runs = {name: [one for one in records if one is not None] for name, records in held.items() if any(records)}
+    runs = {name: whole for name, records in held.items() if (whole := [one for one in records if one is not None])}
     if runs:
         rows = table_of(runs)
         audited = {name: records for name, records in runs.items() if recipe.audit and _can_audit(records)}

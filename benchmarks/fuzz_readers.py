@@ -34,7 +34,7 @@ import torch
 from torchcurriculum import Record, theory
 from torchcurriculum.audit import audit
 from torchcurriculum.clean.tables import read_table
-from torchcurriculum.lab.data import cifar_n, load_rte, load_tudataset, load_webvision
+from torchcurriculum.lab.data import cifar_n, load_glue, load_tudataset, load_webvision
 from torchcurriculum.record import RecordError
 from torchcurriculum.report import write_report
 
@@ -166,7 +166,7 @@ def read_files(packed: bytes) -> None:
         (web / "info" / name).write_bytes((folder / name).read_bytes() if (folder / name).exists() else b"")
     readers: dict[str, Callable[[], object]] = {
         "graphs": lambda: load_tudataset(folder).batch(torch.arange(1)),
-        "pairs": lambda: load_rte(folder),
+        "pairs": lambda: load_glue(folder),
         "numbers": lambda: read_table(folder / "x.csv"),
         "images": lambda: load_webvision(web, mini=True),
     }

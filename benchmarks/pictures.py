@@ -2,6 +2,7 @@
 
     python benchmarks/digits.py RUNS            # the records, about ten minutes
     python benchmarks/pictures.py RUNS [--out docs/pictures]
+    python benchmarks/pictures.py --q           # the paper's figure different_q, from docs/results
 
 Each is an SVG of a few kilobytes that follows the reader's light or dark scheme and needs no colour to be read.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from scoreboard import COLUMNS, values
 
 from torchcurriculum import Record, error_threshold
 from torchcurriculum.functional import weight_change
@@ -68,6 +70,29 @@ def accuracy(runs: dict[str, list[Record]]) -> str:
     finals = ", ".join(f"{name} {100 * line.mean[-1]:.1f} %" for name, line in lines.items())
     words = "Test accuracy over 40 epochs on digits with 40 % wrong labels, mean and range of five seeds. At the end: "
     return drawn(draw, "accuracy", f"{words}{finals}.")
+
+
+def q_curve() -> str:
+    """T-ACC and E-Prop† over q, mean and ± one standard deviation over seeds, as the paper's figure different_q."""
+    shares = (0.25, 0.5, 1, 2, 4)
+    names = ["cifar100-n40:apw-e" if share == 1 else f"q-sensitivity:apw-e@{share:g}K" for share in shares]
+
+    def draw() -> Figure:
+        figure, panels = panels_of([(0.45, 2.4), (3.85, 2.4)], 2.8, x="q, in epochs K")
+        for axes, metric, title in zip(panels, COLUMNS, ("T-ACC, %", "E-Prop†, %"), strict=True):
+            held = [np.array(list(values(name, metric).values())) for name in names]
+            mean, std = (np.array([f(one) for one in held]) for f in (np.mean, lambda one: one.std(ddof=len(one) > 1)))
+            base = np.mean(list(values("cifar100-n40:vanilla", metric).values()))
+            axes.plot(shares, mean, color=colour("choice-1"), linewidth=1.5, marker="o", markersize=3)
+            axes.fill_between(shares, mean - std, mean + std, color=colour("choice-1"), alpha=0.25, linewidth=0)
+            axes.axhline(base, color=colour("choice-0"), linestyle=DASHES[1], linewidth=1.5)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(shares, ["¼", "½", "1", "2", "4"])
+            axes.set_title(title, loc="left")
+            _label_ends(axes, [(mean[-1], "APW-E", colour("choice-1")), (base, "vanilla", colour("choice-0"))])
+        return figure
+
+    return drawn(draw, "q", "APW-E on CIFAR-100 with 40 % noise, T-ACC and E-Prop† for q from K/4 to 4K, and vanilla.")
 
 
 def alpha() -> str:
@@ -207,9 +232,16 @@ def load(folder: Path, method: str) -> list[Record]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
+    parser.add_argument("runs", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("--q", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
     options = parser.parse_args()
+    if options.q:
+        try:
+            (options.out / "q.svg").write_text(q_curve(), encoding="utf-8")
+        except KeyError as error:
+            raise SystemExit(f"docs/results has no runs of {error}; see `curriculum run q-sensitivity`") from error
+        return
     noisy, running = options.runs / "digits-n40", options.runs / "digits-n40-running"
     one = load(noisy, "apw-e")[0]
     pictures = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,14 @@ def rte(folder: Path, rows: int = 12) -> Path:
             first, second = f'the "cat" sat {"on a mat " * (row % 3)}.', f"a cat {'sat' if row % 2 else 'ran'}"
             lines.append(f"{row}\t{first}\t{second}\t{label}")
         (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def sst2(folder: Path, rows: int = 12) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in {"train": rows, "dev": 6}.items():
+        lines = [f"the cat {'sat on a mat' if row % 2 else 'ran'} \t{row % 2}" for row in range(count)]
+        (folder / f"{part}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n", encoding="utf-8")
     return folder
 
 
@@ -87,6 +96,30 @@ def cifar100(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pixels = np.random.default_rng(0).integers(0, 256, (len(fine), 3072), np.uint8)
         content = np.concatenate([fine[:, None] // 5, fine[:, None], pixels], axis=1)
         (folder / "cifar-100-binary" / name).write_bytes(content.tobytes())
+    return folder
+
+
+def cifar10(folder: Path, monkeypatch: pytest.MonkeyPatch, rows: int = 10) -> Path:
+    """``rows`` images in each of the six files of the official layout, with sums that fit."""
+    (folder / "cifar-10-batches-bin").mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(0)
+    for files in (cifar.TRAIN, cifar.TEST):
+        for name in files:
+            content = np.concatenate(
+                [np.arange(rows, dtype=np.uint8)[:, None] % 10, draw.integers(0, 256, (rows, 3072), np.uint8)], axis=1
+            ).tobytes()
+            (folder / "cifar-10-batches-bin" / name).write_bytes(content)
+            monkeypatch.setitem(files, name, hashlib.md5(content).hexdigest())
+    return folder
+
+
+def cifar10n(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cifar10(folder, monkeypatch)
+    monkeypatch.setattr(cifar_n, "ROWS", 50)
+    clean = np.tile(np.arange(10), 5)
+    noisy = np.where(np.arange(50) % 5 < 2, (clean + 1) % 10, clean)
+    names = ("aggre_label", "worse_label", "random_label1", "random_label2", "random_label3")
+    torch.save({"clean_label": clean, **dict.fromkeys(names, noisy)}, folder / "CIFAR-10_human.pt")
     return folder
 
 

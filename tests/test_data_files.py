@@ -20,8 +20,8 @@ from torchcurriculum.lab.data import (
     Tokens,
     cifar,
     load_cifar100,
+    load_glue,
     load_image_folder,
-    load_rte,
     load_tudataset,
     load_webvision,
     split,
@@ -87,32 +87,32 @@ def test_damaged_or_missing_cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_rte_from_every_place(tmp_path: Path) -> None:
     official.rte(tmp_path / "glue" / "RTE")
     for place in (tmp_path, tmp_path / "glue", tmp_path / "glue" / "RTE"):
-        first, second, y = load_rte(place)["train"]
+        first, second, y = load_glue(place)["train"]
         assert first[1] == 'the "cat" sat on a mat .'
         assert second[1] == "a cat sat"
         assert y.tolist() == [1, 0] * 6
-    assert len(load_rte(tmp_path)["valid"][2]) == 6
+    assert len(load_glue(tmp_path)["valid"][2]) == 6
 
 
 def test_rte_through_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    parts = load_rte(official.rte(tmp_path / "tsv"))
+    parts = load_glue(official.rte(tmp_path / "tsv"))
     columns = ("sentence1", "sentence2", "label")
 
     def table(part: Any) -> Any:
         return datasets.Dataset.from_dict(dict(zip(columns, (part[0], part[1], part[2].tolist()), strict=True)))
 
     held = datasets.DatasetDict({"train": table(parts["train"]), "validation": table(parts["valid"])})
-    assert load_rte(held)["train"][:2] == parts["train"][:2]
+    assert load_glue(held)["train"][:2] == parts["train"][:2]
     held.save_to_disk(str(tmp_path / "saved"))
-    assert torch.equal(load_rte(tmp_path / "saved")["valid"][2], parts["valid"][2])
+    assert torch.equal(load_glue(tmp_path / "saved")["valid"][2], parts["valid"][2])
     with pytest.raises(ValueError, match="needs a part called 'validation'"):
-        load_rte({"train": held["train"]})
+        load_glue({"train": held["train"]})
     with pytest.raises(ValueError, match="has no column sentence2"):
-        load_rte({"train": held["train"].remove_columns("sentence2"), "validation": held["validation"]})
+        load_glue({"train": held["train"].remove_columns("sentence2"), "validation": held["validation"]})
     with pytest.raises(ValueError, match="must have labels 0"):
         unlabelled = held["train"].remove_columns("label").add_column("label", [-1] * 12)
-        load_rte({"train": unlabelled, "validation": held["validation"]})
+        load_glue({"train": unlabelled, "validation": held["validation"]})
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_damaged_rte(tmp_path: Path, content: bytes, reason: str) -> None:
     official.rte(tmp_path)
     (tmp_path / "train.tsv").write_bytes(content)
     with pytest.raises(ValueError, match=reason) as caught:
-        load_rte(tmp_path)
+        load_glue(tmp_path)
     assert str(caught.value).startswith(str(tmp_path / "train.tsv"))
 
 
 def test_missing_rte_has_its_address(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"train.tsv is missing; get it from https://"):
-        load_rte(tmp_path)
+        load_glue(tmp_path)
 
 
 def test_tokens_are_cut_to_the_longest_of_a_batch_and_move_together() -> None:
@@ -314,7 +314,7 @@ def read(name: str, folder: Path) -> None:
         assert len(y) == len(batch)
         assert not batch.edge_index.numel() or 0 <= batch.edge_index.min() <= batch.edge_index.max() < len(batch.x)
     elif name == "rte":
-        for first, second, y in load_rte(folder).values():
+        for first, second, y in load_glue(folder).values():
             assert len(first) == len(second) == len(y)
             assert set(y.tolist()) <= {0, 1}
     elif name == "csv":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
 MEASURED = "\n".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "results").glob("*.md")))
 SPREAD = re.compile(r"\d+\.\d+ ± \d+\.\d+")
+FILLED = re.compile(r"<!--\w+ [^>]+-->.*?<!---->")  # from the runs' JSON, which the scoreboard's own test checks
 GAP = re.compile(r"[+-]\d+\.\d+ \[[+-]\d+\.\d+, [+-]\d+\.\d+\]")
 
 
@@ -23,11 +26,43 @@ def last(recipe: str, method: str) -> float:
 
 @pytest.mark.parametrize("page", ["which-method.md", "reproducing.md"])
 def test_every_spread_and_interval_is_in_the_results(page: str) -> None:
-    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    text = " ".join(FILLED.sub("", (DOCS / page).read_text(encoding="utf-8")).split())
     found = SPREAD.findall(text) + GAP.findall(text)
-    assert len(found) > 8
+    assert len(found) > (8 if page == "which-method.md" else 0)
     for figure in found:
         assert figure in MEASURED, f"{page} says {figure}, which no page of docs/results does"
+
+
+def scoreboard() -> Any:
+    path = DOCS.parent / "benchmarks" / "scoreboard.py"
+    found = spec_from_file_location("scoreboard", path)
+    assert found is not None
+    assert found.loader is not None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_scoreboard_has_the_figures_of_the_runs() -> None:
+    page = (DOCS / "reproducing.md").read_text(encoding="utf-8")
+    assert scoreboard().filled(page) == page, "run python benchmarks/scoreboard.py"
+    assert "APW" in page
+    assert page.count("[+") + page.count("[-") > 15
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ") and "not run yet" in line]
+    assert all(row[4].strip() == "open" for row in rows), "no verdict without runs"
+    summary = json.loads((DOCS / "results" / "cifar10-n40-200.json").read_text(encoding="utf-8"))["table"]
+    key = {"method": "s-apw-e", "moment": "best", "metric": "T-ACC"}
+    (row,) = [row for row in summary if all(row[name] == value for name, value in key.items())]
+    words = f"s-apw-e {100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}] (3 seeds)"
+    assert words in page
+
+
+def test_the_scoreboard_says_what_was_not_run() -> None:
+    filled = scoreboard().filled
+    assert filled("<!--gaps acc nothing apw-e-->+1.00<!---->") == "<!--gaps acc nothing apw-e-->not run yet<!---->"
+    both = filled("<!--means nci1:vanilla nci1-n40:vanilla--><!---->")
+    assert both.endswith("-->68.32 / 68.32, 56.16 / 56.16 (5 seeds)<!---->")
+    assert "(1 seed)" in filled("<!--gap acc cifar10n-readings:apw-e cifar10n-readings:vanilla--><!---->")
 
 
 def test_the_picture_shows_the_figures_of_the_table() -> None:

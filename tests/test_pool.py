@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from torchcurriculum import Record
 from torchcurriculum.cli import main
+from torchcurriculum.lab import pool
 from torchcurriculum.lab.method_options import needs_vanilla
 from torchcurriculum.lab.recipes import RECIPES
 
@@ -137,18 +141,54 @@ def test_workers_end_with_their_parent_and_save_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_a_process_that_is_killed_is_noticed(tmp_path: Path) -> None:
+def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    begun = start(command(out, "--epochs", "2000", "--jobs", "2"), start_new_session=True)
-    deadline = time.monotonic() + 600
-    while len(list(out.rglob("epochs.jsonl"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(workers(begun.pid)[0], signal.SIGKILL)
-    _, errors = begun.communicate(timeout=600)
+    arguments = command(out, "--epochs", "6", "--jobs", "2", "--save-seconds", "0")
+    begun = start(arguments, start_new_session=True)
+    victim = out / "vanilla" / "seed-0"
+    while not list(victim.glob("states/*/*")):  # a whole state
+        assert begun.poll() is None
+        time.sleep(0.01)
+    (process,) = [one for one in workers(begun.pid) if str(victim) in holds(one)]
+    os.kill(process, signal.SIGKILL)
+    printed, errors = begun.communicate(timeout=600)
     assert begun.returncode == 2
-    assert "a worker process died, perhaps for lack of memory" in errors
-    finished = [path for path in out.rglob("record.json") if Record.load(path.parent).meta.get("finished")]
-    assert len(finished) < 2, "it was noticed at once, not when all other runs were done"
+    assert (
+        "failed runs: 1; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
+    )
+    assert "vanilla    seed 0  FAILED: a worker process died (SIGKILL)" in printed
+    assert "1 of the 4 runs of 'digits'" in printed
+    others = [Record.load(out / name).meta["finished"] for name in ("vanilla/seed-1", "apw-e/seed-0", "apw-e/seed-1")]
+    assert others == [True] * 3
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*/seed-1/record.json")}
+    again = start(arguments)
+    printed, errors = again.communicate(timeout=600)
+    assert again.returncode == 0, errors
+    assert "finished before, and not trained again: 3 of them" in printed
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    same(alone, out)
+
+
+def holds(process: int) -> set[str]:
+    """The files and folders that a process has open."""
+    found = set()
+    for entry in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(entry))
+    return found
+
+
+def test_several_gpus_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+    monkeypatch.setattr(pool, "_leave_with_parent", lambda: None)
+    for place in range(3):
+        mine, its = Pipe()
+        mine.close()  # no runs
+        pool._work(its, place, None, 5.0, 1)
+    assert chosen == [0, 1, 0]
 
 
 def test_jobs_are_a_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,10 +29,10 @@ def row(epoch: int, **values: Any) -> dict[str, Any]:
 
 def lines_of(runs: int, epochs: int, seconds: float) -> list[str]:
     lines: list[str] = []
-    with Progress(runs, epochs, lines.append, Clock(seconds)) as progress:
+    with Progress({("digits", "apw-e", run): epochs for run in range(runs)}, lines.append, Clock(seconds)) as progress:
         for run in range(runs):
             for epoch in range(1, epochs + 1):
-                progress.watch("apw-e", run, row(epoch))
+                progress.watch("digits", "apw-e", run, row(epoch))
     return lines
 
 
@@ -44,7 +44,8 @@ def test_a_line_holds_what_there_is_to_know() -> None:
 def test_a_log_gets_one_line_for_each_short_run() -> None:
     lines = lines_of(runs=3, epochs=40, seconds=0.5)
     assert [line.split()[:5] for line in lines] == [["apw-e", "seed", str(run), "epoch", "40/40"] for run in range(3)]
-    assert [line.rsplit("  ", 1)[1] for line in lines] == ["40 s left", "20 s left", "0 s left"]
+    ends = ["1 of 3 runs, 40 s left", "2 of 3 runs, 20 s left", "3 of 3 runs, 0 s left"]
+    assert [line.rsplit("  ", 1)[1] for line in lines] == ends
 
 
 def test_a_log_of_a_long_run_says_now_and_then_that_it_lives() -> None:
@@ -55,9 +56,25 @@ def test_a_log_of_a_long_run_says_now_and_then_that_it_lives() -> None:
     assert len(lines_of(runs=1, epochs=1000, seconds=30.0)) == 20
 
 
+def test_one_display_for_a_table_counts_each_recipe_by_what_its_epochs_take() -> None:
+    lines: list[str] = []
+    runs = {("fast", "vanilla", 0): 2, ("slow", "vanilla", 0): 2, ("slow", "apw-e", 0): 2}
+    clock = Clock(0.0)
+    progress = Progress(runs, lines.append, clock)
+    for recipe, epoch, seconds in (("fast", 1, 1.0), ("fast", 2, 1.0), ("slow", 1, 30.0)):
+        clock.now += seconds
+        progress.watch(recipe, "vanilla", 0, row(epoch, seconds=seconds))
+    assert progress.left(clock.now) == pytest.approx(90)  # three slow epochs, not three of the mean
+    progress.fail("slow", "apw-e", 0, "no room\nand more")
+    assert progress.left(clock.now) == pytest.approx(30)  # what failed is not waited for
+    assert lines[0].startswith("fast  vanilla    seed 0  epoch   2/2")
+    assert lines[0].endswith("1 of 3 runs, 4 s left")
+    assert lines[1] == "slow  apw-e      seed 0  FAILED: no room; the other runs go on"
+
+
 def test_nothing_but_text_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert Progress(1, 1)._live is None
+    assert Progress({})._live is None
     assert all(line.isprintable() for line in lines_of(1, 2, 1.0))
 
 
@@ -73,19 +90,20 @@ def test_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "160")
     lines: list[str] = []
-    with Progress(1, 2, lines.append) as progress:
+    with Progress({("digits", "apw-e", 0): 2}, lines.append) as progress:
         for epoch in (1, 2):
-            progress.watch("apw-e", 0, row(epoch))
+            progress.watch("digits", "apw-e", 0, row(epoch))
     shown = screen.getvalue()
     assert lines == []
     for words in ("later", "rho  0.250", "alpha +0.0549", "E-Prop  80.0%", "ESS  90%", "epoch   2/2"):
         assert words in shown
+    assert "1 of 1 runs, 0 s left" in shown
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("TERM", "dumb")
-    assert Progress(1, 1)._live is None
+    assert Progress({})._live is None
 
 
 def test_durations() -> None:

@@ -331,6 +331,7 @@ def test_published_figures_are_of_recipes_and_methods_that_exist() -> None:
     assert published("cifar10n-readings", "m-apw-e@beta-log2") == published("cifar10n-resnet18", "m-apw-e")
     assert published("cifar10n-readings", "m-apw-e@half") == []
     assert published("cifar10n-resnet18", "m-apw-beta-e") == published("cifar10n-resnet18", "m-apw-e")
+    assert published("cifar10n-resnet18", "m-apw-beta-e@log2") == published("cifar10n-resnet18", "m-apw-e")
     assert published("digits", "vanilla") == []
 
 

@@ -24,10 +24,11 @@ from .clean.inputs import read_for_fix, read_for_review
 from .clean.progress import Progress
 from .clean.serve import Review
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
+from .lab.missing import OPTIONS, missing_runs
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
 from .lab.recipes import RECIPES, TABLES
-from .lab.runner import run
+from .lab.runner import run_table
 from .lab.sources import require_data
 from .lab.trainer import SAVE_SECONDS, Interrupted
 from .record import Previews, Record, RecordError
@@ -35,6 +36,8 @@ from .record.files import overwrite
 from .report import too_large, write_report
 
 __all__ = ["main"]
+
+CHANGED = ("seeds", "audit", *OPTIONS)  # options of `curriculum run` that are fields of a recipe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _clean_arguments(command("clean", _clean, "find wrong labels in your own data and propose other ones"))
     one = command("run", _run, "run a recipe")
-    one.add_argument("recipe", help="a name from `curriculum list`: a recipe, or a table of several")
+    words = "names from `curriculum list`: recipes, or tables of several; they share one queue of runs"
+    one.add_argument("recipe", nargs="+", help=words)
     words = "only this method, or your own as package.module:Class (may be repeated)"
     one.add_argument("--method", action="append", metavar="NAME", help=words)
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
@@ -89,12 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
     words = "take a file of weights that lacks tensors or holds values that are not finite"
     one.add_argument("--partial-weights", action="store_true", default=None, help=words)
+    one.add_argument("--size", type=int, metavar="N", help="side to which the network's images are resized")
     one.add_argument("--label", metavar="COLUMN", help="the column with the classes, for the recipe csv")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
     one.add_argument("--precision", choices=["float32", "bfloat16"], help="(default: the recipe's)")
     one.add_argument("--compile", action="store_true", default=None, help="train through torch.compile")
+    words = "do not gather predictions for the audit, which takes a pass over the training set in many epochs"
+    one.add_argument("--no-audit", dest="audit", action="store_false", default=None, help=words)
     one.add_argument("--jobs", type=int, default=1, metavar="N", help="how many runs at once (default: 1)")
     words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
     one.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, metavar="S", help=words)
@@ -166,27 +173,28 @@ def _clean(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    out = options.out or Path("runs") / options.recipe
-    if options.recipe == "separable":
-        fixed = ("method", "epochs", "model", "weights", "partial_weights", "label", "data", "measure", "precision")
-        given = any(getattr(options, name) is not None for name in (*fixed, "compile")) or options.jobs != 1
-        if given or len(options.seeds or [0]) != 1:
+    out = options.out or Path("runs", *options.recipe[:1] if len(options.recipe) == 1 else ())
+    if "separable" in options.recipe:
+        fixed = (*CHANGED, "method", "data")
+        given = any(getattr(options, name) is not None for name in fixed if name != "seeds") or options.jobs != 1
+        if given or len(options.seeds or [0]) != 1 or len(options.recipe) != 1:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
         from .lab.recipes.separable import run as run_separable
 
         run_separable(out, (options.seeds or [0])[0], _say)
         return
-    if options.recipe not in TABLES:
-        recipe = _chosen(_known(options.recipe), options)
-        run(recipe, out, options.data, _say, save_seconds=options.save_seconds, jobs=options.jobs)
-        return
-    if options.model is not None or options.weights is not None:
-        raise ValueError("a table has its own networks; --model and --weights are for a single recipe")
-    parts = [_chosen(recipe, options) for recipe in TABLES[options.recipe]]
-    for recipe in parts:
+    names = list(dict.fromkeys(options.recipe))
+    several = len(names) > 1 or names[0] in TABLES
+    if several and any(value is not None for value in (options.model, options.weights, options.size)):
+        raise ValueError("a table has its own networks; --model, --weights and --size are for a single recipe")
+    found = [recipe for name in names for recipe in (TABLES[name] if name in TABLES else (_known(name),))]
+    parts: dict[Path, Recipe] = {}
+    for recipe in (_chosen(one, options) for one in found):
         require_data(recipe, options.data)  # before the first of them takes hours
-    for recipe in parts:
-        run(recipe, out / recipe.name, options.data, _say, save_seconds=options.save_seconds, jobs=options.jobs)
+        place = out / recipe.name if several else out
+        before = parts[place].methods if place in parts else ()  # two tables may share a recipe
+        parts[place] = recipe.with_(methods=(*before, *recipe.methods))
+    run_table(parts, options.data, _say, save_seconds=options.save_seconds, jobs=options.jobs)
 
 
 def _known(name: str) -> Recipe:
@@ -211,8 +219,9 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
     if options.label is not None and recipe.data != "csv":
         raise ValueError(f"--label is for the recipe 'csv', and {recipe.name!r} has its own labels")
-    names = ("seeds", "epochs", "model", "weights", "partial_weights", "label", "measure", "precision", "compile")
-    changes = {"methods": options.method, **{name: getattr(options, name) for name in names}}
+    if options.size is not None and options.size < 1:
+        raise ValueError(f"--size must be at least 1, got {options.size}")
+    changes = {"methods": options.method, **{name: getattr(options, name) for name in CHANGED}}
     chosen = {
         key: tuple(value) if isinstance(value, list) else value for key, value in changes.items() if value is not None
     }
@@ -251,6 +260,8 @@ def _compare(options: argparse.Namespace) -> None:
         _say(f"{format_table(rows)}\n{format_published(recipe, rows)}")
     if unfinished(records):
         _say(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
+    for text in dict.fromkeys(text for folder in options.folders for text in missing_runs(folder)):
+        _say(text)
     if options.json:
         table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})

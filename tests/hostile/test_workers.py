@@ -8,31 +8,37 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from torchcurriculum.checkpoint import GracefulStop
 from torchcurriculum.lab import pool
+from torchcurriculum.lab.recipes import RECIPES
 
 from ..test_pool import alive
 
 ROOT = Path(__file__).parents[2]
 
 
-def busy(place: str, orphan: float) -> None:
-    """A measuring pass that takes hours: the flag of a signal is not looked at."""
-    pool.ORPHAN = orphan
-    with GracefulStop():
+def work(pipe: Connection, place: str, orphan: float) -> None:
+    """A worker in a measuring pass that takes hours: the flag of a signal is not looked at."""
+
+    def busy(*_: object) -> None:
         Path(place).write_text(str(os.getpid()))
         time.sleep(3600)
+
+    pool.ORPHAN, pool.train = orphan, busy  # type: ignore[assignment]
+    pool._work(pipe, 0, None, 5.0, 1)
 
 
 def parent(place: str, orphan: float) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = ProcessPoolExecutor(1, context, pool._begin, (context.SimpleQueue(), 1))
-    workers.submit(busy, place, orphan).result()
+    mine, its = context.Pipe()
+    worker = context.Process(target=work, args=(its, place, orphan))
+    worker.start()
+    mine.send(pool.Run(RECIPES["digits"], "vanilla", 0, Path()))
+    worker.join()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")

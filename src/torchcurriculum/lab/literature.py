@@ -63,5 +63,6 @@ def published(recipe: str, method: str) -> list[Figure]:
     """
     if recipe == "cifar10n-readings" and not method.endswith("@half"):  # @half is a control, not a reading
         recipe, method = "cifar10n-resnet18", base_name(method)
-    method = method.replace("m-apw-beta-", "m-apw-")  # the paper's figures stand beside either reading
+    # The paper's figures stand beside either reading, and either threshold.
+    method = method.replace("m-apw-beta-", "m-apw-").removesuffix("@log2")
     return [figure for figure in figures() if (figure.recipe, figure.method) == (recipe, method)]

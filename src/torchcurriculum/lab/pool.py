@@ -1,4 +1,4 @@
-"""Several runs of a recipe at once, each in its own process: a GPU has room for more than one small network."""
+"""Several runs at once, in as many processes: a GPU has room for more than one small network."""
 
 from __future__ import annotations
 
@@ -9,71 +9,148 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..checkpoint import GracefulStop
+from .method_options import needs_vanilla
 from .recipe import Recipe
-from .trainer import Interrupted, Watch, train
+from .trainer import Interrupted, train
 
-__all__ = ["train_together"]
+__all__ = ["Run", "reason", "train_together"]
 
-PATIENCE = 0.2  # seconds between checks for signals and finished epochs
+PATIENCE = 0.2  # seconds between checks for signals
 ORPHAN = 30.0  # the same for a process whose parent is gone, whatever it is doing
 LEAVE = 120.0  # seconds that a process may take to save its state
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # their message is enough, without a traceback
 
-_news: Any = None  # in a worker process: the queue to which finished epochs go
+
+@dataclass(frozen=True)
+class Run:
+    """One method with one seed, and the folder for its record."""
+
+    recipe: Recipe
+    method: str
+    seed: int
+    folder: Path
+
+    def follows(self, other: Run) -> bool:
+        """Whether this run needs what the other one finds out."""
+        same = (other.recipe.name, other.method, other.seed) == (self.recipe.name, "vanilla", self.seed)
+        return same and needs_vanilla(self.recipe, self.method)
+
+
+Watch = Callable[[Run, dict[str, Any]], None]
+
+
+def reason(error: Exception) -> str:
+    """Why a run failed, in words."""
+    return str(error) if isinstance(error, EXPECTED) else f"failed\n{''.join(traceback.format_exception(error))}"
 
 
 def train_together(
-    recipe: Recipe,
-    todo: Sequence[tuple[str, int]],
-    place: Callable[[str, int], Path],
+    todo: Sequence[Run],
     watch: Watch,
+    fail: Callable[[Run, str], None],
     data: Path | None,
     stop: GracefulStop,
     save_seconds: float,
     jobs: int,
 ) -> None:
-    """Trains (method, seed) pairs, ``jobs`` at a time; each leaves its record in ``place(method, seed)``.
+    """Trains runs, ``jobs`` at a time, in as many processes; each leaves its record in its folder.
 
-    A run that fails does not end the others; all failures are raised together at the end. A signal ends all runs; each
-    saves its state first, and the same call resumes from there. Worker processes end with this process.
+    Several GPUs take turns. A run that fails, or whose process dies, does not end the others. A signal ends all runs;
+    each saves its state first, and the same call resumes from there. The processes end with this one.
 
     Args:
-        recipe: What to do.
-        todo: Which runs, in the order in which they begin.
-        place: The folder of a run.
+        todo: The runs, in the order in which they begin; those that need a vanilla run wait for it.
         watch: Called after every epoch of any run.
+        fail: Called with each run that fails, and why.
         data: Folder of the data set.
         stop: Checked a few times a second.
         save_seconds: How old the saved state of a run may get.
-        jobs: How many processes.
+        jobs: How many processes at a time.
 
     Raises:
         Interrupted: After a signal.
-        ValueError: If runs failed, with their names and messages, or if a worker process died.
     """
     context = multiprocessing.get_context("spawn")  # CUDA does not work in forked processes
     threads = max(1, torch.get_num_threads() // jobs)  # the same when few runs are left: sums depend on it
-    news, others = context.SimpleQueue(), set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(todo)), context, _begin, (news, threads))
+    waiting, workers = list(todo), list[_Worker]()
     try:
-        with _without_ctrl_c():
-            runs = {pool.submit(_train, recipe, *pair, place(*pair), data, save_seconds): pair for pair in todo}
-        failed = _follow(runs, news, watch, stop)
-    except BaseException:
-        _terminate([child for child in multiprocessing.active_children() if child not in others], pool)
-        raise
-    pool.shutdown()
-    if failed:
-        raise ValueError("\n".join(failed))
+        while waiting or any(worker.run for worker in workers):
+            for run in _ready(waiting, workers, jobs):
+                worker = next((worker for worker in workers if worker.run is None), None)
+                if worker is None:
+                    place = min(set(range(jobs)) - {worker.place for worker in workers})
+                    worker = _begin(context, place, data, save_seconds, threads)
+                    workers.append(worker)
+                worker.pipe.send(run)
+                worker.run = run
+                waiting.remove(run)
+            wait([part for worker in workers for part in (worker.pipe, worker.process.sentinel)], PATIENCE)
+            workers = [worker for worker in workers if not _ended(worker, watch, fail, stop)]
+            if stop.requested:
+                ended = len(todo) - len(waiting) - sum(worker.run is not None for worker in workers)
+                words = f"stopped with {ended} of {len(todo)} runs done; the others resume from their last saved state"
+                raise Interrupted(words, stop.status)
+    finally:
+        _leave(workers)
+
+
+@dataclass
+class _Worker:
+    """A process, what is said with it, which of the ``jobs`` places it has, and the run that it trains."""
+
+    process: Any
+    pipe: Connection
+    place: int
+    run: Run | None = None
+
+
+def _ready(waiting: Sequence[Run], workers: Sequence[_Worker], jobs: int) -> list[Run]:
+    """Runs that can begin now."""
+    busy = [worker.run for worker in workers if worker.run is not None]
+    return [run for run in waiting if not any(map(run.follows, [*waiting, *busy]))][: jobs - len(busy)]
+
+
+def _begin(context: Any, place: int, *arguments: Any) -> _Worker:
+    mine, its = context.Pipe()
+    process = context.Process(target=_work, args=(its, place, *arguments))
+    with _without_ctrl_c():
+        process.start()
+    its.close()  # the process has its own
+    return _Worker(process, mine, place)
+
+
+def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop: GracefulStop) -> bool:
+    """Passes on what a process said since the last time, and how it ended; returns whether it has."""
+    alive = worker.process.is_alive()
+    with contextlib.suppress(EOFError, OSError):  # it was killed while it spoke
+        while worker.run is not None and worker.pipe.poll():
+            news = worker.pipe.recv()
+            if isinstance(news, dict):
+                watch(worker.run, news)
+                continue
+            if news is not None:
+                fail(worker.run, news)
+                worker.process.join()  # what an error leaves behind is no place for another run
+                alive = False
+            worker.run = None
+    if not alive and worker.run is not None and not stop.requested:
+        fail(worker.run, _death(worker.process.exitcode))
+    return not alive
+
+
+def _death(status: int) -> str:
+    name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return f"a worker process died ({name}), perhaps for lack of memory; fewer --jobs need less"
 
 
 @contextlib.contextmanager
@@ -82,6 +159,7 @@ def _without_ctrl_c() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
+    resource_tracker.ensure_running()  # the first process would start it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -89,71 +167,50 @@ def _without_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _follow(
-    runs: Mapping[Future[str | None], tuple[str, int]], news: Any, watch: Watch, stop: GracefulStop
-) -> list[str]:
-    """Passes finished epochs to ``watch`` until all runs have ended; returns the failures in words."""
-    pending, failed = set(runs), []
-    while pending:
-        done, pending = wait(pending, PATIENCE, FIRST_COMPLETED)
-        while not news.empty():
-            watch(*news.get())
-        if stop.requested:
-            ended = len(runs) - len(pending) - sum(isinstance(run.exception(), BrokenProcessPool) for run in done)
-            words = f"stopped with {ended} of {len(runs)} runs done; the others resume from their last saved state"
-            raise Interrupted(words, stop.status)
-        for run in done:
-            try:
-                problem = run.result()
-            except BrokenProcessPool:
-                raise ValueError(
-                    "a worker process died, perhaps for lack of memory; give the same command again to resume, with "
-                    "fewer --jobs"
-                ) from None
-            failed += [f"{runs[run][0]}, seed {runs[run][1]}: {problem}"] if problem is not None else []
-    return failed
-
-
-def _terminate(children: Sequence[Any], pool: ProcessPoolExecutor) -> None:
+def _leave(workers: Sequence[_Worker]) -> None:
     """Tells processes to save their states and end; kills those that take too long."""
-    for child in children:
-        child.terminate()
-    late = threading.Timer(LEAVE, lambda: [child.kill() for child in children])
-    late.start()
-    pool.shutdown(cancel_futures=True)
-    late.cancel()
+    for worker in workers:
+        worker.pipe.close()
+        if worker.run is not None:
+            worker.process.terminate()
+    end = time.monotonic() + LEAVE
+    for worker in workers:
+        worker.process.join(max(0.0, end - time.monotonic()))
+        worker.process.kill()
 
 
-def _begin(news: Any, threads: int) -> None:
-    """Prepares a worker process."""
-    global _news
-    _news = news
+def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, threads: int) -> None:
+    """Trains the runs that it is told of, and says their epochs, None at the end of each, or what went wrong.
+
+    After an error it ends. After a signal it saves a state, then dies.
+    """
     torch.set_num_threads(threads)
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(place % torch.cuda.device_count())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+    def tell(*news: Any) -> None:
+        with contextlib.suppress(OSError):  # the parent is gone: this process saves a state and ends soon
+            pipe.send(news[-1])
+
+    with contextlib.suppress(EOFError, OSError):  # there are no more runs
+        while True:
+            run = pipe.recv()
+            try:
+                with GracefulStop() as stop:
+                    train(run.recipe, run.method, run.seed, run.folder, tell, data, stop, save_seconds)
+            except Interrupted:
+                signal.raise_signal(signal.SIGTERM)
+            except Exception as error:
+                tell(reason(error))
+                return
+            tell(None)
+
+
+def _leave_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-
-    def leave_with_parent() -> None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(ORPHAN)  # a measuring pass or an evaluation may take hours and look at no signal
-        os._exit(128 + signal.SIGTERM)  # states are written whole or not at all
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-
-
-def _train(recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None, save_seconds: float) -> str | None:
-    """One run in a worker process; returns what went wrong. After a signal it saves a state, then the process dies."""
-
-    def tell(*epoch: Any) -> None:
-        _news.put(epoch)
-
-    try:
-        with GracefulStop() as stop:
-            train(recipe, name, seed, folder, tell, data, stop, save_seconds)
-    except Interrupted:
-        signal.raise_signal(signal.SIGTERM)
-    except EXPECTED as error:
-        return str(error)
-    except Exception:
-        return f"failed\n{traceback.format_exc()}"
-    return None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN)  # a measuring pass or an evaluation may take hours and look at no signal
+    os._exit(128 + signal.SIGTERM)  # states are written whole or not at all

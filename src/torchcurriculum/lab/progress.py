@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -44,31 +44,31 @@ def duration(seconds: float) -> str:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Shows the progress of runs; a trainer calls ``watch`` after every epoch.
+    """Shows the progress of all runs of a command; a trainer calls ``watch`` after every epoch.
 
     A terminal gets one live line. A log gets a line when a run ends and, before that, at most one a minute and about
-    twenty in all.
+    twenty for each run. The time that is left counts an epoch of each recipe by what it has taken so far.
 
     Args:
-        runs: How many runs there will be.
-        epochs: Epochs of each.
+        runs: The epochs of each run that is to come, by recipe, method and seed.
         echo: Where plain lines go.
         clock: A monotonic clock, in seconds.
     """
 
     def __init__(
         self,
-        runs: int,
-        epochs: int,
+        runs: Mapping[tuple[str, str, int], int],
         echo: Callable[[str], None] = print,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.runs, self.epochs, self.echo, self.clock = runs, epochs, echo, clock
-        self._trained = 0
-        self._at: dict[tuple[str, int], int] = {}  # the last epoch of each run; several may run at once
+        self.runs, self.echo, self.clock = dict(runs), echo, clock
+        self.trained = 0  # epochs
+        self._ended = 0
+        self._at = dict.fromkeys(runs, 0)  # the last epoch of each run; several may run at once
+        self._took = {recipe: [0.0, 0] for recipe, _, _ in runs}  # seconds and number of its epochs so far
         self._started = self._said = clock()
         live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._live = _rich_live(runs * epochs) if live else None
+        self._live = _rich_live() if live else None
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -79,30 +79,51 @@ class Progress(AbstractContextManager["Progress"]):
         if self._live is not None:
             self._live.stop()
 
-    def watch(self, method: str, seed: int, row: dict[str, Any]) -> None:
+    def watch(self, recipe: str, method: str, seed: int, row: dict[str, Any]) -> None:
         """Shows an epoch."""
-        epoch, now = row["epoch"], self.clock()
-        self._at[method, seed] = epoch
-        done = sum(self._at.values())
-        self._trained += 1
-        each = (now - self._started) / self._trained
-        line = f"{method:<10} seed {seed}  epoch {epoch:>3}/{self.epochs}  {describe(row)}"
-        left = each * (self.runs * self.epochs - done)
+        run, epoch, now = (recipe, method, seed), row["epoch"], self.clock()
+        epochs, done = self.runs[run], row["epoch"] == self.runs[run]
+        self._at[run] = epoch
+        self.trained += 1
+        self._ended += done
+        taken = self._took[recipe]
+        taken[0], taken[1] = taken[0] + (row.get("seconds") or 1.0), taken[1] + 1
+        words = f"{self._name(run)}  epoch {epoch:>3}/{epochs}  {describe(row)}"
+        line = f"{words}  {self._ended} of {len(self.runs)} runs, {duration(self.left(now))} left"
         if self._live is not None:
-            self._live.update(self._live.task_ids[0], completed=done, description=line)
-            if epoch == self.epochs:
-                self._live.console.print(line, highlight=False)
-        elif epoch == self.epochs or now - self._said >= max(MINUTE, each * self.epochs / LINES):
+            whole = sum(self.runs.values())
+            self._live.update(self._live.task_ids[0], completed=sum(self._at.values()), total=whole, description=line)
+            if done:
+                self._live.console.print(words, highlight=False)
+        elif done or now - self._said >= max(MINUTE, (now - self._started) / self.trained * epochs / LINES):
             self._said = now
-            self.echo(f"{line}  {duration(left)} left")
+            self.echo(line)
+
+    def left(self, now: float) -> float:
+        """Seconds until all runs have ended, as far as the epochs so far tell."""
+        seen = sum(seconds for seconds, _ in self._took.values())
+        cost = {recipe: seconds / n if n else seen / self.trained for recipe, (seconds, n) in self._took.items()}
+        rest = sum((epochs - self._at[run]) * cost[run[0]] for run, epochs in self.runs.items())
+        return (now - self._started) / seen * rest
+
+    def fail(self, recipe: str, method: str, seed: int, words: str) -> None:
+        """Says that a run failed and that the others go on."""
+        run = (recipe, method, seed)
+        self.runs[run] = self._at[run]
+        self._ended += 1
+        self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0]}; the other runs go on")
+
+    def _name(self, run: tuple[str, str, int]) -> str:
+        recipe, method, seed = run
+        return (f"{recipe}  " if len(self._took) > 1 else "") + f"{method:<10} seed {seed}"
 
 
-def _rich_live(total: int) -> Any:
+def _rich_live() -> Any:
     try:
-        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
     except ImportError:
         return None
-    bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=20), TimeRemainingColumn(), transient=True)
-    bar.add_task("", total=total)
+    bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=20), transient=True)
+    bar.add_task("", total=None)
     return bar

@@ -10,7 +10,7 @@ from ..thresholds import Noise
 
 __all__ = ["Recipe", "base_name", "options_of", "settings"]
 
-WORDS = ("methods", "seeds", "summary", "options")  # which runs to make, and what to call them
+WORDS = ("methods", "seeds", "summary", "options", "audit")  # which runs to make, and what to say of them
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Recipe:
         measure: Where the losses come from: ``"pass"`` or ``"running"``.
         precision: ``"float32"``, or ``"bfloat16"`` for mixed precision.
         compile: Whether training steps go through ``torch.compile``.
+        audit: Whether to gather predictions for the audit: a pass over the training set in many epochs.
         options: Further options for a method or variant, by its name. Besides the method's own: ``threshold: "pd"``
             is the paper's parameter-dissimilarity estimate from the vanilla run of the same seed, and ``q_epochs: r``
             makes q r times the number of epochs.
@@ -76,6 +77,7 @@ class Recipe:
     measure: Literal["pass", "running"] = "pass"
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
+    audit: bool = True
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Recipe:

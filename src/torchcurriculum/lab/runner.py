@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from ..checkpoint import GracefulStop
 from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of
 from .method_options import needs_vanilla
-from .pool import train_together
+from .missing import missing_runs
+from .pool import Run, reason, train_together
 from .progress import Progress
 from .provenance import environment, write_json
 from .recipe import Recipe, settings
 from .sources import digest, own_table
-from .trainer import SAVE_SECONDS, finished, train
+from .trainer import SAVE_SECONDS, Interrupted, finished, train
 
-__all__ = ["run"]
+__all__ = ["run", "run_table"]
 
 Echo = Callable[[str], None]
 SHOWN = 20  # rows of an audit
@@ -39,7 +41,8 @@ def run(
 ) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
-    Finished runs in ``out`` are not trained again, and one that was killed resumes.
+    Finished runs in ``out`` are not trained again, and one that was killed resumes. A run that fails does not end the
+    others, unless it is the first and no epoch was trained: then the mistake is in the command.
 
     Args:
         recipe: What to run.
@@ -51,56 +54,124 @@ def run(
 
     Returns:
         The records, by method.
+
+    Raises:
+        ValueError: At the end, if runs failed, with their names and why.
     """
+    return run_table({out: recipe}, data, echo, save_seconds, jobs)[out]
+
+
+def run_table(
+    parts: Mapping[Path, Recipe],
+    data: Path | None = None,
+    echo: Echo = print,
+    save_seconds: float = SAVE_SECONDS,
+    jobs: int = 1,
+) -> dict[Path, dict[str, list[Record]]]:
+    """Runs several recipes, each into its folder, as ``run`` does, with one queue of runs and one display for all."""
     if jobs < 1:
         raise ValueError(f"--jobs (jobs=) must be at least 1, got {jobs}")
     if not save_seconds >= 0:
         raise ValueError(f"--save-seconds (save_seconds=) must be at least 0, got {save_seconds}")
-    recipe = recipe.with_(methods=tuple(dict.fromkeys(recipe.methods)), seeds=tuple(dict.fromkeys(recipe.seeds)))
-    if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
-        raise ValueError(f"a threshold that the vanilla run estimates needs 2 epochs at least, got {recipe.epochs}")
-    new = _claim(recipe, out, digest(recipe, data))
+    parts = {
+        out: one.with_(methods=tuple(dict.fromkeys(one.methods)), seeds=tuple(dict.fromkeys(one.seeds)))
+        for out, one in parts.items()
+    }
+    for recipe in parts.values():
+        if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
+            raise ValueError(f"a threshold that the vanilla run estimates needs 2 epochs at least, got {recipe.epochs}")
+    new = [out for out, recipe in parts.items() if _claim(recipe, out, data)]
+    failed: list[tuple[Run, str]] = []
     try:
-        runs = _train_all(recipe, out, data, echo, save_seconds, jobs)
-    except (ValueError, OSError, ImportError):
-        if new and not any(out.rglob("record.json")):  # after a mistake in the command the folder stays usable
-            (out / "recipe.json").unlink(missing_ok=True)
-        raise
-    rows = table_of(runs)
-    found = {name: [audit(record) for record in records] for name, records in runs.items() if _can_audit(records)}
-    write_json(out / "summary.json", _summary(recipe, rows, found))
-    report = _report(recipe, runs, out)
-    audits = format_audits(found, class_names(next(iter(runs.values()))[0]))
-    for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
-        echo(text)
-    return runs
+        _train_all(parts, data, echo, save_seconds, jobs, failed)
+    finally:
+        for out in new:
+            if not any(out.rglob("record.json")):  # after a mistake in the command the folder stays usable
+                (out / "recipe.json").unlink(missing_ok=True)
+    found = {out: _conclude(recipe, out, echo) for out, recipe in parts.items()}
+    if failed:
+        raise ValueError(_failures(failed, len(parts) > 1, any(found.values())))
+    return found
 
 
 def _train_all(
-    recipe: Recipe, out: Path, data: Path | None, echo: Echo, save_seconds: float, jobs: int
-) -> dict[str, list[Record]]:
-    def place(name: str, seed: int) -> Path:
-        return out / name.replace(":", ".") / f"seed-{seed}"  # no file system refuses that
+    parts: Mapping[Path, Recipe],
+    data: Path | None,
+    echo: Echo,
+    save_seconds: float,
+    jobs: int,
+    failed: list[tuple[Run, str]],
+) -> None:
+    """Trains what is not finished; adds what fails to ``failed``."""
+    todo: list[Run] = []
+    for out, recipe in parts.items():
+        runs = [
+            Run(recipe, name, seed, _place(out, name, seed)) for seed, name in product(recipe.seeds, recipe.methods)
+        ]
+        echo(f"{recipe.summary}\n{len(runs)} runs of {recipe.epochs} epochs, into {out}\n")
+        if recipe.data == "csv" and data is not None:
+            echo(f"{own_table(recipe, data).message()}\n")
+        rest = [run for run in runs if finished(recipe, run.folder) is None]
+        if len(rest) < len(runs):
+            echo(f"finished before, and not trained again: {len(runs) - len(rest)} of them\n")
+        todo += rest
+    # The first seed of every recipe, then the second: a table that is cut short has whole seeds.
+    todo.sort(key=lambda run: (needs_vanilla(run.recipe, run.method), run.recipe.seeds.index(run.seed)))
+    total = {(run.recipe.name, run.method, run.seed): run.recipe.epochs for run in todo}
+    with GracefulStop() as stop, Progress(total, echo=echo) as progress:
 
-    pairs = [(name, seed) for seed, name in product(recipe.seeds, recipe.methods)]
-    echo(f"{recipe.summary}\n{len(pairs)} runs of {recipe.epochs} epochs, into {out}\n")
-    if recipe.data == "csv" and data is not None:
-        echo(f"{own_table(recipe, data).message()}\n")
-    todo = [pair for pair in pairs if finished(recipe, place(*pair)) is None]
-    todo.sort(key=lambda pair: needs_vanilla(recipe, pair[0]))
-    for name, seed in pairs:
-        if (name, seed) not in todo:
-            echo(f"{name:<10} seed {seed}  is finished and not trained again")
-    with GracefulStop() as stop, Progress(len(todo), recipe.epochs, echo=echo) as progress:
-        if jobs == 1:
-            for name, seed in todo:
-                train(recipe, name, seed, place(name, seed), progress.watch, data, stop, save_seconds)
-        else:
-            later = [pair for pair in todo if needs_vanilla(recipe, pair[0])]
-            for wave in ([pair for pair in todo if pair not in later], later):
-                if wave:
-                    train_together(recipe, wave, place, progress.watch, data, stop, save_seconds, jobs)
-    return {name: [Record.load(place(name, seed)) for seed in recipe.seeds] for name in recipe.methods}
+        def watch(run: Run, row: dict[str, Any]) -> None:
+            progress.watch(run.recipe.name, run.method, run.seed, row)
+
+        def fail(run: Run, words: str) -> None:
+            failed.append((run, words))
+            progress.fail(run.recipe.name, run.method, run.seed, words)
+
+        if jobs > 1:
+            train_together(todo, watch, fail, data, stop, save_seconds, jobs)
+            return
+        for run in todo:
+            try:
+                tell = partial(progress.watch, run.recipe.name)
+                train(run.recipe, run.method, run.seed, run.folder, tell, data, stop, save_seconds)
+            except Interrupted:
+                raise
+            except Exception as error:
+                if not progress.trained:
+                    raise
+                fail(run, reason(error))
+
+
+def _place(out: Path, name: str, seed: int) -> Path:
+    return out / name.replace(":", ".") / f"seed-{seed}"  # no file system refuses that
+
+
+def _failures(failed: Sequence[tuple[Run, str]], several: bool, some: bool) -> str:
+    """Which runs failed, and why; if nothing is finished and all failed alike, why."""
+    if not some and len({words for _, words in failed}) == 1:
+        return failed[0][1]
+    lines = [
+        f"{f'{run.recipe.name}, ' if several else ''}{run.method}, seed {run.seed}: {words}" for run, words in failed
+    ]
+    return "\n".join([f"failed runs: {len(failed)}; the same command tries them again", *lines])
+
+
+def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
+    """The records of the finished runs, with their table, audit and report, and what is missing."""
+    held = {name: [finished(recipe, _place(out, name, seed)) for seed in recipe.seeds] for name in recipe.methods}
+    runs = {name: whole for name, records in held.items() if (whole := [one for one in records if one is not None])}
+    if runs:
+        rows = table_of(runs)
+        audited = {name: records for name, records in runs.items() if recipe.audit and _can_audit(records)}
+        found = {name: [audit(record) for record in records] for name, records in audited.items()}
+        write_json(out / "summary.json", _summary(recipe, rows, found))
+        report = _report(recipe, runs, out)
+        audits = format_audits(found, class_names(next(iter(runs.values()))[0])) if recipe.audit else ""
+        for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
+            echo(text)
+    for text in missing_runs(out):
+        echo(text)
+    return runs
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | None = None) -> str:
@@ -143,27 +214,26 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
     return next((name for name in ("vanilla", "rapw") if name in found), next(iter(found)))
 
 
-def _claim(recipe: Recipe, out: Path, told: str | None) -> bool:
-    """Writes the recipe and the digest of its data into the folder; returns whether the folder is new to it."""
-    path = out / "recipe.json"
-    known, kept = path.exists(), None
+def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
+    """Writes the recipe, and where its data lies, into the folder; returns whether the folder is new to it."""
+    path, told = out / "recipe.json", digest(recipe, data)
+    known, kept = path.exists(), dict[str, Any]()
     if known:
         kept = _refuse_other(recipe, path, told)
     elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**recipe.as_dict(), "digest": told or kept})
+    asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
+    where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data)}
+    write_json(path, {**recipe.as_dict(), **where, "asked": list(asked)})
     return not known
 
 
-def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
-    """Raises an error if the folder's recipe has other settings; methods and seeds may differ.
-
-    Returns:
-        The digest of the data of the runs in the folder.
-    """
+def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any]:
+    """Raises an error if the folder's recipe has other settings; methods and seeds may differ. Returns that recipe."""
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
+        held["asked"] = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
     out, name = path.parent, held.get("name")
@@ -180,7 +250,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> Any:
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
         raise ValueError(f"{out} holds runs of {recipe.name!r} with other settings: {words}; choose another folder")
-    return held.get("digest")
+    return held
 
 
 def _begun(out: Path) -> bool:

@@ -25,14 +25,15 @@ from .data import (
     load_cifar100,
     load_cifar_n,
     load_digits,
+    load_glue,
     load_image_folder,
-    load_rte,
     load_tudataset,
     load_webvision,
     split,
 )
 from .data.cifar import CLASSES, MEAN_100, STD_100
-from .data.glue import LABELS, Tokens
+from .data.glue import TASKS, Tokens
+from .data.tudataset import ADDRESS
 from .models import (
     digits_cnn,
     gcn,
@@ -167,16 +168,20 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
 def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
     graphs = load_tudataset(folder, "NCI1")
     if len(found := graphs.y.unique()) != 2:
-        raise ValueError(
-            f"NCI1_graph_labels.txt in {folder} is damaged: NCI1 has 2 classes, and there are {len(found)}"
-        )
+        words = f"NCI1_graph_labels.txt in {folder} is damaged: NCI1 has 2 classes, and there are {len(found)}"
+        raise ValueError(f"{words}; get it again from {ADDRESS.format(name='NCI1')}")
     return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
 
 
-def _rte(recipe: Recipe, folder: Path, seed: int) -> Problem:
-    pairs, tokenizer = load_rte(folder), text_tokenizer(recipe.model)
-    sets: Sets = {part: Tokens.of_pairs(tokenizer, held) for part, held in pairs.items()}
-    return _clean({**sets, "test": sets["valid"]}, 2, LABELS)
+def _glue(task: str) -> Loader:
+    """The validation part also reports: there are no test labels."""
+
+    def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
+        texts, tokenizer = load_glue(folder, task), text_tokenizer(recipe.model)
+        sets: Sets = {part: Tokens.of_texts(tokenizer, held) for part, held in texts.items()}
+        return _clean({**sets, "test": sets["valid"]}, 2, TASKS[task].classes)
+
+    return load
 
 
 def _webvision(mini: bool) -> Loader:
@@ -225,7 +230,8 @@ LOADERS: dict[str, Loader] = {
     "cifar10n": _human(_cifar10, "CIFAR-10_human.pt", "worse_label"),
     "cifar100n": _human(_cifar100, "CIFAR-100_human.pt", "noisy_label"),
     "nci1": _nci1,
-    "rte": _rte,
+    "rte": _glue("RTE"),
+    "sst2": _glue("SST-2"),
     "mini-webvision": _webvision(mini=True),
     "webvision": _webvision(mini=False),
     "image-folder": _own_images,

@@ -151,7 +151,7 @@ class _Run:
         self.optimizer = make_optimizer(recipe, self.model)
         self.schedule = make_schedule(recipe, self.optimizer)
         self.pd = ParameterDissimilarity() if self.name == "vanilla" and asks_for_pd(recipe) else None
-        fits = len(self.train_set) * self.problem.classes <= LARGEST
+        fits = recipe.audit and len(self.train_set) * self.problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, self.problem.classes) if fits else None
         self.draws = any(isinstance(part, nn.Dropout) for part in self.model.modules())
         # Dropout is seeded before every step, which a captured one would not see.

@@ -4,7 +4,7 @@ from ...clean.pictures import ImageFiles
 from .cifar import Images, load_cifar10, load_cifar100
 from .cifar_n import load_cifar_n
 from .digits import load_digits
-from .glue import Tokens, load_rte
+from .glue import Tokens, load_glue
 from .own import load_image_folder
 from .splits import split
 from .tudataset import GraphBatch, Graphs, load_tudataset
@@ -23,8 +23,8 @@ __all__ = [
     "load_cifar100",
     "load_cifar_n",
     "load_digits",
+    "load_glue",
     "load_image_folder",
-    "load_rte",
     "load_tudataset",
     "load_webvision",
     "load_wrench",

@@ -1,87 +1,103 @@
-"""GLUE RTE: pairs of sentences and whether the first entails the second, from its official files or `datasets`."""
+"""GLUE's RTE (does a sentence entail another?) and SST-2 (is it positive?), from their official files or `datasets`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...data import Rows
-from .text_files import read_lines
+from .text_files import official, read_lines
 
-__all__ = ["Tokens", "load_rte"]
-
-ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/RTE.zip"
-LABELS = ("entailment", "not_entailment")
-COLUMNS = ("sentence1", "sentence2", "label")
-Pairs = tuple[list[str], list[str], Tensor]
+__all__ = ["TASKS", "Tokens", "load_glue"]
 
 
-def load_rte(source: str | Path | Mapping[str, Any]) -> dict[str, Pairs]:
-    """RTE's training and validation parts; its test part has no public labels.
+class Task(NamedTuple):
+    """The columns of a task's files, the names of its classes, and how its files write them."""
+
+    columns: tuple[str, ...]
+    classes: tuple[str, ...]
+    written: tuple[str, ...]
+
+
+PAIRS = ("entailment", "not_entailment")
+TASKS = {
+    "RTE": Task(("sentence1", "sentence2", "label"), PAIRS, PAIRS),
+    "SST-2": Task(("sentence", "label"), ("negative", "positive"), ("0", "1")),
+}
+ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/{}.zip"
+Texts = tuple[Any, ...]  # a list of sentences for each column, and y
+
+
+def load_glue(source: str | Path | Mapping[str, Any], task: str = "RTE") -> dict[str, Texts]:
+    """A task's training and validation parts; its test part has no public labels.
 
     Args:
-        source: The folder where ``train.tsv`` and ``dev.tsv`` lie, or ``RTE/`` or ``glue/RTE/`` with them; or a folder
-            that ``datasets`` saved with ``save_to_disk``; or what ``datasets.load_dataset("nyu-mll/glue", "rte")``
-            returned, so that a download happens only where you ask for it.
+        source: The folder where ``train.tsv`` and ``dev.tsv`` lie, or ``TASK/`` or ``glue/TASK/`` with them; or a
+            folder that ``datasets`` saved with ``save_to_disk``; or what ``datasets.load_dataset("nyu-mll/glue",
+            "rte")`` returned, so that a download happens only where you ask for it.
+        task: ``"RTE"``: 2,490 and 277 pairs; or ``"SST-2"``: 67,349 and 872 sentences.
 
     Returns:
-        ``{"train": (first, second, y), "valid": ...}`` with two lists of sentences and y (n,) int64: 2,490 and 277
-        pairs, 0 for entailment and 1 for the rest.
+        ``{"train": (first, second, y), "valid": ...}``, for SST-2 ``(sentences, y)``: lists of sentences, and y (n,)
+        int64 in the order of ``TASKS[task].classes``.
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the file and line that are damaged, and why.
+        ValueError: With the file and line that are damaged, why, and the address.
     """
     if isinstance(source, Mapping):
-        return {"train": _from_columns(source, "train"), "valid": _from_columns(source, "validation")}
+        return {"train": _from_columns(source, "train", task), "valid": _from_columns(source, "validation", task)}
     folder = Path(source)
     if (folder / "dataset_dict.json").exists():
-        return load_rte(_saved(folder))
-    places = [folder / "glue" / "RTE", folder / "RTE", folder]
+        return load_glue(_saved(folder, task), task)
+    places = [folder / "glue" / task, folder / task, folder]
     place = next((place for place in places if (place / "train.tsv").exists()), folder)
-    return {"train": _read(place / "train.tsv"), "valid": _read(place / "dev.tsv")}
+    with official(ADDRESS.format(task)):
+        return {"train": _read(place / "train.tsv", task), "valid": _read(place / "dev.tsv", task)}
 
 
-def _read(path: Path) -> Pairs:
-    head, *lines = read_lines(path, ADDRESS)
+def _read(path: Path, task: str) -> Texts:
+    columns, _, written = TASKS[task]
+    head, *lines = read_lines(path, ADDRESS.format(task))
     names = head.split("\t")
-    if any(name not in names for name in COLUMNS):
-        raise ValueError(f"{path} is damaged: its first line must name the columns {', '.join(COLUMNS)}")
+    if any(name not in names for name in columns):
+        raise ValueError(f"{path} is damaged: its first line must name the columns {', '.join(columns)}")
     if not lines:
         raise ValueError(f"{path} is damaged: it has no rows after its first line")
-    places = [names.index(name) for name in COLUMNS]
+    places = [names.index(name) for name in columns]
     rows = []
     for number, line in enumerate(lines, 2):
         cells = line.split("\t")
         if len(cells) != len(names):
             raise ValueError(f"{path} is damaged: line {number} has {len(cells)} columns, not {len(names)}")
-        first, second, label = (cells[place] for place in places)
-        if label not in LABELS:
-            raise ValueError(
-                f"{path} is damaged: line {number} has the label {label[:40]!r}, not {' or '.join(LABELS)}"
-            )
-        rows.append((first, second, LABELS.index(label)))
-    return [row[0] for row in rows], [row[1] for row in rows], torch.tensor([row[2] for row in rows])
+        *texts, label = (cells[place] for place in places)
+        if label not in written:
+            words = f"line {number} has the label {label[:40]!r}, not {' or '.join(written)}"
+            raise ValueError(f"{path} is damaged: {words}")
+        rows.append((*texts, written.index(label)))
+    *held, y = zip(*rows, strict=True)
+    return *map(list, held), torch.tensor(y)
 
 
-def _from_columns(source: Mapping[str, Any], part: str) -> Pairs:
+def _from_columns(source: Mapping[str, Any], part: str, task: str) -> Texts:
+    (*columns, _), classes, _ = TASKS[task]
     if part not in source:
-        raise ValueError(f"RTE needs a part called {part!r}; there is {', '.join(map(str, source))}")
+        raise ValueError(f"{task} needs a part called {part!r}; there is {', '.join(map(str, source))}")
     held = source[part]
-    missing = [name for name in COLUMNS if name not in held.column_names]
+    missing = [name for name in (*columns, "label") if name not in held.column_names]
     if missing:
-        raise ValueError(f"the part {part!r} of RTE has no column {', '.join(missing)}")
+        raise ValueError(f"the part {part!r} of {task} has no column {', '.join(missing)}")
     y = torch.as_tensor(list(held["label"]), dtype=torch.int64)
     if not len(y) or not torch.isin(y, torch.tensor([0, 1])).all():
-        raise ValueError(f"the part {part!r} of RTE must have labels 0 ({LABELS[0]}) and 1 ({LABELS[1]})")
-    return list(held["sentence1"]), list(held["sentence2"]), y
+        raise ValueError(f"the part {part!r} of {task} must have labels 0 ({classes[0]}) and 1 ({classes[1]})")
+    return *(list(held[name]) for name in columns), y
 
 
-def _saved(folder: Path) -> Mapping[str, Any]:
+def _saved(folder: Path, task: str) -> Mapping[str, Any]:
     try:
         from datasets import load_from_disk
     except ImportError as error:
@@ -89,8 +105,8 @@ def _saved(folder: Path) -> Mapping[str, Any]:
     try:
         held: Mapping[str, Any] = load_from_disk(str(folder))
     except Exception as error:  # what damage raises inside `datasets` is of every kind
-        words = f"{type(error).__name__}: {error}"
-        raise ValueError(f"what `datasets` saved in {folder} is damaged ({words}); get RTE from {ADDRESS}") from error
+        words = f"what `datasets` saved in {folder} is damaged ({type(error).__name__}: {error})"
+        raise ValueError(f"{words}; get {task} from {ADDRESS.format(task)}") from error
     return held
 
 
@@ -118,11 +134,11 @@ class Tokens(Rows):
         self._length = columns["attention_mask"].sum(1).cpu()
 
     @classmethod
-    def of_pairs(cls, tokenizer: Callable[..., Any], pairs: Pairs, longest: int = 128) -> Tokens:
-        """Pairs of sentences through a tokenizer of `transformers`, cut to ``longest`` tokens."""
-        first, second, y = pairs
-        made = tokenizer(first, second, truncation=True, max_length=longest, padding="longest", return_tensors="pt")
-        return cls(dict(made), y, [f"{one} / {other}" for one, other in zip(first, second, strict=True)])
+    def of_texts(cls, tokenizer: Callable[..., Any], texts: Texts, longest: int = 128) -> Tokens:
+        """Sentences, or pairs of them, through a tokenizer of `transformers`, cut to ``longest`` tokens."""
+        *columns, y = texts
+        made = tokenizer(*columns, truncation=True, max_length=longest, padding="longest", return_tensors="pt")
+        return cls(dict(made), y, [" / ".join(row) for row in zip(*columns, strict=True)])
 
     def __getitem__(self, row: int) -> tuple[dict[str, Tensor], Tensor]:
         return {name: column[row] for name, column in self.columns.items()}, self.y[row]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...data import Rows
-from .text_files import numbers, read_bytes
+from .text_files import numbers, official, read_bytes
 
 __all__ = ["GraphBatch", "Graphs", "load_tudataset"]
 
@@ -114,12 +114,16 @@ def load_tudataset(folder: str | Path, name: str = "NCI1") -> Graphs:
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the file that is damaged, and why.
+        ValueError: With the file that is damaged, why, and the address.
 
     Reference:
         Morris et al., TUDataset: A collection of benchmark datasets for learning with graphs, 2020.
     """
-    folder, address = Path(folder), ADDRESS.format(name=name)
+    with official(ADDRESS.format(name=name)):
+        return _load(Path(folder), name, ADDRESS.format(name=name))
+
+
+def _load(folder: Path, name: str, address: str) -> Graphs:
     places = [folder / name / "raw", folder / name, folder / "raw", folder]
     place = next((place for place in places if (place / f"{name}_A.txt").exists()), folder)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ...clean.pictures import Files
-from .text_files import read_lines
+from .text_files import official, read_lines
 
 __all__ = ["load_webvision"]
 
@@ -32,7 +32,7 @@ def load_webvision(folder: str | Path, mini: bool = False) -> dict[str, Files]:
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the list and line that are damaged, and why.
+        ValueError: With the list and line that are damaged, why, and the address.
 
     Reference:
         Li et al., WebVision Database: Visual Learning and Understanding from Web Data, 2017.
@@ -52,6 +52,7 @@ def load_webvision(folder: str | Path, mini: bool = False) -> dict[str, Files]:
     }
 
 
+@official(ADDRESS)
 def _read(folder: Path, name: str, images: Path, classes: int) -> Files:
     """The images of a list whose class is below ``classes``."""
     path = folder / "info" / name

@@ -8,7 +8,7 @@ from .details_webvision import webvision
 from .different_q import q_sensitivity
 from .m_apw_readings import readings
 from .mixup_details import mixup_ablation
-from .nlp_and_graph import nlp_graph
+from .nlp_and_graph import nlp_graph, sst2
 from .own_data import own_csv, own_images
 
 __all__ = ["RECIPES", "TABLES"]
@@ -20,7 +20,7 @@ TABLES: dict[str, tuple[Recipe, ...]] = {
     "mixup-ablation": mixup_ablation(),
     "m-apw-readings": readings(),
 }
-_ALL = [digits.recipe(), *cifar(), q_sensitivity(), *nlp_graph(), *readings()]
+_ALL = [digits.recipe(), *cifar(), q_sensitivity(), *nlp_graph(), *sst2(), *readings()]
 _ALL += [reweighting(*recipe.name.rsplit("-", 1)) for recipe in loss_reweighting()]
 _ALL += [webvision(), own_images(), own_csv()]
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..recipe import Recipe
 
 __all__ = ["MIXED", "loss_reweighting", "reweighting"]
@@ -46,6 +48,7 @@ def reweighting(data: str, network: str) -> Recipe:
         noise_rate=NOISE[data],
         noise="inherent",
         one_set=not small,
+        options={"m-apw-beta-e@log2": {"threshold": math.log(2)}},  # on request: what docs/results/m-apw.md found best
     )
 
 

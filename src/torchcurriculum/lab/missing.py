@@ -1,0 +1,61 @@
+"""Which runs of a table are missing, and the commands that make them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..record import Record, RecordError
+from .recipe import settings
+from .recipes import RECIPES
+
+__all__ = ["OPTIONS", "missing_runs"]
+
+# Settings that `curriculum run` has an option for.
+OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", "label", "measure", "precision", "compile")
+
+
+def missing_runs(folder: Path) -> list[str]:
+    """A text for each recipe below ``folder`` some of whose runs are missing or not finished.
+
+    A run is asked for if any command that wrote there named its method and its seed; ``recipe.json`` lists them.
+    """
+    texts = []
+    for path in sorted(folder.rglob("recipe.json")):
+        try:
+            held = dict(json.loads(path.read_text(encoding="utf-8")))
+            asked = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
+            asked += product(held.get("methods", ()), held.get("seeds", ()))
+            records = [Record.load(place.parent, samples=False).meta for place in path.parent.rglob("record.json")]
+            done = {(meta.get("method"), meta.get("seed")) for meta in records if meta.get("finished")}
+            missing = [pair for pair in dict.fromkeys(asked) if pair not in done]
+        except (ValueError, TypeError, AttributeError, RecursionError, RecordError):
+            continue  # what is damaged is said by whoever reads it for its figures
+        if missing:
+            texts.append(_text(path.parent, held, missing, len(set(asked))))
+    return texts
+
+
+def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked: int) -> str:
+    seeds = {name: tuple(seed for other, seed in missing if other == name) for name, _ in missing}
+    lines = [f"{len(missing)} of the {asked} runs of {held.get('name')!r} in {out} are missing or not finished:"]
+    lines += [f"  {name}, seed {', '.join(map(str, lost))}" for name, lost in seeds.items()]
+    known = RECIPES.get(str(held.get("name")))
+    wanted, own = settings(held), settings(known.as_dict()) if known else {}
+    differ = [key for key in own if json.dumps(wanted.get(key)) != json.dumps(own[key])]
+    if known is None or not set(differ) <= set(OPTIONS):
+        return "\n".join([*lines, "They are of a recipe that `curriculum run` does not have.", ""])
+    fixed: list[str] = []
+    for key in differ:
+        fixed += [f"--{key.replace('_', '-')}", *([] if wanted[key] is True else [str(wanted[key])])]
+    fixed += ["--no-audit"] if held.get("audit") is False else []
+    fixed += ["--data", str(held["from"])] if held.get("from") else []
+    lines.append("To make them:")
+    for group in dict.fromkeys(seeds.values()):  # one command for all methods that lack the same seeds
+        methods = [word for name, mine in seeds.items() if mine == group for word in ("--method", name)]
+        words = ["curriculum", "run", known.name, *methods, "--seeds", *map(str, group), *fixed, "--out", str(out)]
+        lines.append(f"  {shlex.join(words)}")
+    return "\n".join([*lines, ""])

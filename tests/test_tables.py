@@ -1,0 +1,232 @@
+"""Whole tables: every recipe runs on made-up official files, failures cost only themselves, gaps are named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchcurriculum import Record
+from torchcurriculum.cli import main
+from torchcurriculum.lab import runner, trainer
+from torchcurriculum.lab.recipes import RECIPES
+from torchcurriculum.lab.sources import LOADERS, MODELS, Problem
+
+from . import official
+from .test_models import tiny_encoder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+LARGE = ("resnet18-3x3", "simple-cnn")
+
+
+def run(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def small(problem: Problem) -> nn.Module:
+    """For images of any size: the recipes' own networks take minutes, and have tests of their own."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, problem.classes))
+
+
+def made_up(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """A few rows of a data set, in the files that its authors publish."""
+    if name in ("cifar10", "cifar10n", "cifar100", "cifar100n"):
+        return getattr(official, name)(folder, patch)
+    if name in ("webvision", "mini-webvision"):
+        return official.webvision(folder)
+    makers = {"nci1": official.nci1, "rte": official.rte, "sst2": official.sst2, "image-folder": official.image_folder}
+    return makers[name](folder) if name in makers else official.csv_file(folder.with_suffix(".csv"))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_smoke_run_of_every_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = RECIPES[name]
+    asked: list[object] = ["run", name, "--seeds", 0, "--epochs", 2, "--no-audit", "--out", tmp_path / "runs"]
+    if recipe.data == "digits":
+        monkeypatch.setitem(LOADERS, "digits", few_digits)
+    else:
+        asked += ["--data", made_up(recipe.data, tmp_path / "data", monkeypatch)]
+    if recipe.model == "minilm":
+        (tmp_path / "encoder").mkdir()
+        tiny_encoder(tmp_path / "encoder")
+        asked += ["--model", tmp_path / "encoder"]
+    elif recipe.model not in MODELS or (recipe.model in LARGE and name != "cifar10"):
+        monkeypatch.setitem(MODELS, "small", small)
+        asked += ["--model", "small"]
+    if recipe.size is not None and recipe.data.startswith("cifar"):
+        asked += ["--size", 32]
+    monkeypatch.setattr(runner, "_report", lambda *_: "")  # it has tests of its own
+    assert run(*asked) == 0
+    table = json.loads((tmp_path / "runs" / "summary.json").read_text())["table"]
+    found = {row["method"]: row["mean"] for row in table if (row["metric"], row["moment"]) == ("T-ACC", "last")}
+    assert list(found) == list(recipe.methods)
+    assert all(0 <= value <= 1 for value in found.values())
+
+
+def few_digits(*_: Any) -> Problem:
+    problem = official_digits(*_)
+    for held in problem.sets.values():
+        held.x, held.y = held.x[:60], held.y[:60]  # type: ignore[attr-defined]
+    return Problem(problem.sets, problem.sets["train"].y, 10)
+
+
+official_digits = LOADERS["digits"]
+
+
+def test_the_papers_resnet_runs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = official.cifar10n(tmp_path / "data", monkeypatch)
+    asked = ("run", "cifar10n-resnet18", "--seeds", 0, "--epochs", 1, "--data", data, "--out", tmp_path / "runs")
+    assert run(*asked, "--method", "vanilla", "--no-audit") == 0
+    record = Record.load(tmp_path / "runs" / "vanilla" / "seed-0")
+    assert "probabilities" not in record.arrays  # that is what --no-audit leaves out
+
+
+# ---------------------------------------------------------------------- failures
+
+
+def graphs(folder: Path) -> list[object]:
+    return ["--epochs", 2, "--data", official.nci1(folder / "data"), "--out", folder / "runs"]
+
+
+def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer.methods.build
+
+    def build(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "apw-e" and not (tmp_path / "mended").exists():
+            raise RuntimeError("no room left")
+        return made(name, *arguments, **options)
+
+    monkeypatch.setattr(trainer.methods, "build", build)
+    monkeypatch.setattr(runner, "_report", lambda *_: "")
+    asked = ["run", "nci1", "nci1-n40", "--seeds", 0, "--method", "vanilla", "--method", "apw-e", *graphs(tmp_path)]
+    assert run(*asked, "--method", "superloss") == 2
+    printed, errors = capsys.readouterr()
+    assert "4 of 6 runs, " in printed
+    assert "nci1  apw-e      seed 0  FAILED: failed; the other runs go on" in printed
+    assert "failed runs: 2; the same command tries them again\nnci1, apw-e, seed 0: failed\nTraceback" in errors
+    assert errors.count("RuntimeError: no room left") == 2
+    assert len(re.findall(r"^superloss +1 seed", printed, re.MULTILINE)) == 4, "both tables have what is finished"
+
+    # What the table lacks is printed with the command that makes it; the command does so, and nothing else.
+    assert run("compare", tmp_path / "runs") == 0
+    printed = capsys.readouterr().out
+    gaps = re.findall(
+        r"1 of the 3 runs of '(nci1|nci1-n40)' in .* are missing or not finished:\n  apw-e, seed 0", printed
+    )
+    assert gaps == ["nci1", "nci1-n40"]
+    commands = re.findall(r"^  (curriculum run .*)$", printed, re.MULTILINE)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("vanilla/seed-0/record.json")}
+    (tmp_path / "mended").touch()
+    for command in commands:
+        assert main(shlex.split(command)[1:]) == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    capsys.readouterr()
+    assert run("compare", tmp_path / "runs") == 0
+    assert "missing" not in capsys.readouterr().out
+
+
+def test_commands_for_missing_runs_keep_every_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "nci1", "--measure", "running", "--precision", "bfloat16", "--no-audit", *graphs(tmp_path)]
+    for methods, seeds in ((("vanilla",), (0, 1)), (("vanilla", "superloss"), (1,)), (("apw-e",), (0,))):
+        chosen = [word for name in methods for word in ("--method", name)]
+        assert run(*words, *chosen, "--seeds", *seeds) == 0
+    for lost in ("vanilla/seed-0", "superloss/seed-1", "apw-e/seed-0"):
+        (tmp_path / "runs" / lost / "record.json").unlink()
+    capsys.readouterr()
+    assert run("compare", tmp_path / "runs") == 0
+    commands = re.findall(r"^  (curriculum run .*)$", capsys.readouterr().out, re.MULTILINE)
+    rest = f"--epochs 2 --measure running --precision bfloat16 --no-audit --data {tmp_path}/data --out {tmp_path}/runs"
+    assert commands == [
+        f"curriculum run nci1 --method vanilla --method apw-e --seeds 0 {rest}",
+        f"curriculum run nci1 --method superloss --seeds 1 {rest}",
+    ]
+
+
+def test_the_first_seed_of_every_recipe_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "nci1", "nci1-n40", "--seeds", 3, 1, "--method", "apw-e@pd", "--method", "vanilla", "--no-audit"]
+    assert run(*asked, *graphs(tmp_path)) == 0
+    ended = re.findall(r"^(nci1(?:-n40)?)  (\S+) +seed (\d)  epoch   2/2", capsys.readouterr().out, re.MULTILINE)
+    pairs = [(name, seed) for seed in "31" for name in ("nci1", "nci1-n40")]
+    assert ended == [(name, method, seed) for method in ("vanilla", "apw-e@pd") for name, seed in pairs]
+
+
+def test_a_mistake_in_the_command_ends_it_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for jobs in (1, 2):
+        asked = [
+            "run",
+            "nci1",
+            "--seeds",
+            0,
+            "--data",
+            tmp_path / "nowhere",
+            "--jobs",
+            jobs,
+            "--out",
+            tmp_path / "runs",
+        ]
+        assert run(*asked, "--method", "vanilla", "--method", "apw-e") == 2
+        error = capsys.readouterr().err
+        assert error.startswith(
+            f"curriculum: {tmp_path}/nowhere/NCI1_graph_indicator.txt is missing; get it from https:"
+        )
+        assert len(error.splitlines()) == 1
+        assert not (tmp_path / "runs" / "recipe.json").exists(), "the folder stays usable"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "address"),
+    [
+        ("rte", "train.tsv", "https://dl.fbaipublicfiles.com/glue/data/RTE.zip"),
+        ("sst2-n40", "dev.tsv", "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"),
+        ("nci1", "NCI1_A.txt", "https://www.chrsmrrs.com/graphkerneldatasets/NCI1.zip"),
+        ("cifar10", "cifar-10-batches-bin/data_batch_3.bin", "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),
+        ("cifar100", "cifar-100-binary/test.bin", "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"),
+        ("cifar10n-resnet18", "CIFAR-10_human.pt", "https://github.com/UCSC-REAL/cifar-10-100n"),
+        ("cifar100n-resnet18", "CIFAR-100_human.pt", "https://github.com/UCSC-REAL/cifar-10-100n"),
+        ("mini-webvision-resnet18", "info/val_filelist.txt", "https://data.vision.ee.ethz.ch/cvl/webvision"),
+    ],
+)
+def test_damaged_and_missing_files_are_named_with_their_address(
+    name: str,
+    path: str,
+    address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = made_up(RECIPES[name].data, tmp_path / "data", monkeypatch) / path
+    asked = ["run", name, "--seeds", 0, "--method", "vanilla", "--data", tmp_path / "data", "--out", tmp_path / "runs"]
+    content = file.read_bytes()
+    for damaged in (content[: len(content) // 2] + b"\xff", b"", None):
+        if damaged is None:
+            file.unlink()
+        else:
+            file.write_bytes(damaged)
+        assert run(*asked) == 2
+        error = capsys.readouterr().err
+        assert str(file) in error, error
+        assert address in error, error
+        assert "Traceback" not in error
+
+
+def test_sst2_is_read_as_it_is_published(tmp_path: Path) -> None:
+    from torchcurriculum.lab.data import load_glue
+
+    official.sst2(tmp_path / "glue" / "SST-2")
+    sentences, y = load_glue(tmp_path, "SST-2")["train"]
+    assert sentences[:2] == ["the cat ran ", "the cat sat on a mat "]
+    assert torch.equal(y, torch.tensor([0, 1] * 6))
+    assert isinstance(y, Tensor)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from torchcurriculum.functional import rapw
 from torchcurriculum.lab.models.small import simple_cnn
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -40,46 +41,29 @@ class Config:
     name: str = ""
     set: str = "c10n"  # c10n c10agg c10rand c100n c10 c100 c10-n40 c100-n20 ... random10 random100
     seed: int = 0
-    epochs: int = 60
+    epochs: int = 50
     batch: int = 256
     lr: float = 0.1
     wd: float = 5e-4
-    average: float = 0.998  # decay of the averaged weights, per step
-    views: str = "w"  # w: weak; s: strong; m: each row weak or strong at random; ws: both, two passes
+    average: float = 0.999  # decay of the averaged weights, per step
+    views: str = "m"  # w: weak; s: strong; m: each row weak or strong at random; ws: both, two passes
     strong: float = 0.5  # with views=m, the probability of the strong view
     ops: int = 2  # operations of a strong view, before the square is cut out
-    warm: float = 0.25  # share of the epochs that is plain
-    memory: float = 0.8  # decay of a row's remembered prediction, per observation
-    look: int = 0  # 0: remember the training pass; L: the averaged network looks at all rows every L epochs
-    select: str = "none"  # none argmax ratio bayes bayes-soft gmm; post: the class is the most probable one
-    power: float = 1.5  # of the memory, with select=post
-    fit: int = 0  # 1: the power under which the labels are most likely, given the channel
-    counts: float = 1.0  # power of the sharpened memory when the channel is counted: sure rows decide
-    sure_power: float = 1.0  # power of a row's weight
-    net: str = "resnet"  # or simple: the paper's Simple-CNN
-    hold: float = 0.0  # share of the rows that do not count before `warm`, to see when the network gets worse
-    ease: float = 0.0  # 0: labels as they are until `warm`; r: p comes in by (done / warm) ** r
-    ratio: float = 0.5  # select=ratio keeps rows with q_y >= ratio * max q
-    rest: str = "drop"  # rows that are not kept: drop, pseudo (confident argmax), soft; with post, soft is for all rows
-    rest_from: float = 0.5  # share of the epochs before which they are dropped
-    confident: float = 0.9
-    distil: float = 0.0  # share of the sharpened memory in the target of a kept row
-    plan: str = "all"  # all: dropped rows are visited, too; skip: they are not; fill: kept rows take their places
-    mix: str = "none"  # none mixup cutmix: the strong view of the rows, after the plain phase
-    mix_share: float = 1.0  # share of the batches that are mixed
-    alpha: float = 1.0
-    mix_always: int = 0  # 1: from the first epoch (control arm)
+    warm: float = 0.4  # share of the epochs that is plain
+    memory: float = 0.85  # decay of a row's remembered prediction
+    select: str = "none"  # none; argmax: rows whose label is the memory's argmax; post: RAPW's posterior
+    rest: str = "fit"  # with post: label (its weight alone), soft (posterior, by its maximum), fit (RAPW)
+    power: float = 0.0  # of the memory; 0: the one under which the labels are most likely
+    counts: float = 5.0  # power of the sharpened memory when the channel is counted: sure rows decide
+    caution: float = 2.0  # power of f, with rest=fit
+    plan: str = "all"  # all: rows without weight are visited, too; skip: they are not
+    mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
     lam: float = 0.25  # SuperLoss' lambda
-    elr: float = 0.0
-    smooth: float = 0.0
-    lean: float = 0.0  # power of the prior odds of a right label, on top of the channel, with select=post
     consist: float = 0.0  # views=ws: share of the strong view's target that is the network's own answer to the weak one
     ramp: float = 0.1  # share of the epochs over which it rises
     temper: float = 0.5  # temperature of that answer
-    align: float = 0.0  # 1: that answer is divided by its mean per class
-    sure: int = 1  # 1: and counts by its largest probability
-    guess_mix: int = 0  # 1: mixup of the strong view within the batch, with those targets
+    net: str = "resnet"  # or simple: the paper's Simple-CNN
     width: int = 64
     limit: int = 0
     every: int = 10  # epochs between evaluations
@@ -237,150 +221,41 @@ def draw_views(cfg: Config, padded: Tensor, order: Tensor, dtype: torch.dtype) -
     return [torch.cat(parts) for parts in out]
 
 
-def mix_rows(cfg: Config, x: Tensor, target: Tensor, batch: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Mixes rows with others of the epoch; returns images, targets and which rows are mixed."""
-    n, dev = len(x), x.device
-    chosen = (torch.rand(n // batch, device=dev) < cfg.mix_share).repeat_interleave(batch)
-    lam = torch.distributions.Beta(cfg.alpha, cfg.alpha).sample((n,)).to(dev)
-    lam = torch.where(chosen, torch.maximum(lam, 1 - lam), 1.0)
-    other = torch.randperm(n, device=dev)
-    if cfg.mix == "cutmix":
-        half = (1 - lam).sqrt() * 16
-        cy, cx = torch.rand(2, n, 1, 1, device=dev) * 32
-        s = torch.arange(32, device=dev) + 0.5
-        inside = ((s[:, None] - cy).abs() < half[:, None, None]) & ((s[None, :] - cx).abs() < half[:, None, None])
-        lam = 1 - inside.float().mean((1, 2))
-        mixed = torch.where(inside[:, None], x[other], x)
-    else:
-        ratio = lam[:, None, None, None].to(x.dtype)
-        mixed = x * ratio + x[other] * (1 - ratio)
-    return mixed.contiguous(memory_format=torch.channels_last), _blend(lam, target, other), chosen
-
-
-def _blend(lam: Tensor, target: Tensor, other: Tensor) -> Tensor:
-    return lam[:, None] * target + (1 - lam)[:, None] * target[other]
+def mix_rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Mixes each row with another of the epoch."""
+    lam, other = torch.rand(len(x), device=x.device), torch.randperm(len(x), device=x.device)
+    ratio = lam[:, None, None, None].to(x.dtype)
+    mixed = (x * ratio + x[other] * (1 - ratio)).contiguous(memory_format=torch.channels_last)
+    return mixed, lam[:, None] * target + (1 - lam)[:, None] * target[other]
 
 
 # -------------------------------------------------------------------------------------------------------------- labels
 
 
-def sharpen(q: Tensor, power: float = 2.0) -> Tensor:
-    """The memory to a power, divided by the mean of its class so that no class gains because it is common."""
-    s = q**power / q.mean(0).clamp_min(0.2 / q.shape[1])
-    return s / s.sum(1, keepdim=True)
-
-
-FITTED: list[float] = []
-POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
-
-
-def channel(s: Tensor, y: Tensor, power: float) -> Tensor:
-    counts = (s**power).T @ F.one_hot(y, s.shape[1]).float()
-    right = float(counts.trace() / counts.sum())
-    prior = torch.full_like(counts, (1 - right) / (s.shape[1] - 1)).fill_diagonal_(right)
-    return (counts + 10 * prior) / (counts.sum(1, keepdim=True) + 10)
-
-
-def likeliest(q: Tensor, y: Tensor, table: Tensor) -> float:
-    """The power of the memory under which the labels are most likely."""
-    def fit(power: float) -> float:
-        return float((sharpen(q, power) * table.T[y]).sum(1).clamp_min(1e-9).log().mean())
-
-    return max(POWERS, key=fit)
-
-
-def posterior(q: Tensor, y: Tensor, power: float = 2.0, lean: float = 0.0, counts: float = 1.0, fit: int = 0) -> Tensor:
-    """Probability of each class given the sharpened memory and the label.
-
-    The channel T[k, j] is how often rows of class k, by the memory, carry label j, smoothed towards a common diagonal.
-    """
-    s, rows = sharpen(q, power), torch.arange(len(y), device=q.device)
-    table = channel(s, y, counts)
-    if fit:
-        power = likeliest(q, y, table)
-        FITTED[:] = [power]
-        s = sharpen(q, power)
-    p = s * table.T[y]
-    p = p / p.sum(1, keepdim=True).clamp_min(1e-12)
-    if lean:
-        trust = float(p[rows, y].mean().clamp(0.01, 0.99))
-        p[rows, y] *= max(1.0, trust / (1 - trust)) ** lean
-        p = p / p.sum(1, keepdim=True)
-    return p
-
-
-def two_groups(q: Tensor, y: Tensor, rounds: int = 20) -> Tensor:
-    """Two Gaussians fitted to the losses of the labels under the memory; the posterior of the lower one."""
-    loss = -q.gather(1, y[:, None]).squeeze(1).clamp_min(1e-6).log()
-    loss = ((loss - loss.min()) / (loss.sort().values[int(len(loss) * 0.999)] - loss.min()).clamp_min(1e-6)).clamp(0, 1)
-    ordered = loss.sort().values
-    mean = torch.stack([ordered[len(loss) // 10], ordered[len(loss) * 9 // 10]])
-    var, share = loss.var().expand(2) / 4, torch.full((2,), 0.5, device=q.device)
-    for _ in range(rounds):
-        r = (share.log() - 0.5 * var.log() - 0.5 * (loss[:, None] - mean) ** 2 / var).softmax(1)
-        n = r.sum(0).clamp_min(1)
-        mean, share = (r * loss[:, None]).sum(0) / n, n / n.sum()
-        var = ((r * (loss[:, None] - mean) ** 2).sum(0) / n).clamp_min(1e-4)
-    low = int(mean.argmin())
-    return torch.where(loss < mean[low], r[:, low].max(), r[:, low])
-
-
-def keep_rows(cfg: Config, q: Tensor, y: Tensor) -> Tensor:
-    """How far each label is believed, from 0 to 1."""
-    mine = q.gather(1, y[:, None]).squeeze(1)
-    if cfg.select == "argmax":
-        return (q.argmax(1) == y).float()
-    if cfg.select == "ratio":
-        return (mine >= cfg.ratio * q.amax(1)).float()
-    if cfg.select == "bayes":
-        return (posterior(q, y).argmax(1) == y).float()
-    if cfg.select == "bayes-soft":
-        return posterior(q, y).gather(1, y[:, None]).squeeze(1)
-    if cfg.select == "gmm":
-        return two_groups(q, y)
-    return torch.ones_like(mine)
+def posterior(cfg: Config, q: Tensor, y: Tensor) -> tuple[Tensor, float]:
+    """RAPW's probability of each class given memory and label, and the power of the memory."""
+    means, given = q.mean(0), F.one_hot(y, q.shape[1]).float()
+    table = rapw.channel((rapw.sharpen(q, means, cfg.power or 1.5) ** cfg.counts).T @ given)
+    power = cfg.power or rapw.likeliest_power(q, means, y, table)
+    return rapw.believed(rapw.sharpen(q, means, power), y, table), power
 
 
 def weigh(cfg: Config, q: Tensor, y: Tensor, done: float) -> tuple[Tensor, Tensor, Tensor]:
     """Weighted targets (N, C) whose rows sum to the row's weight, the weights, and the belief in each label."""
-    classes = q.shape[1]
-    given = F.one_hot(y, classes).float() * (1 - cfg.smooth) + cfg.smooth / classes
-    if cfg.select == "none" or (done < cfg.warm and not cfg.ease):
-        if cfg.distil and done >= cfg.warm:
-            given = (1 - cfg.distil) * given + cfg.distil * sharpen(q)
+    given = F.one_hot(y, q.shape[1]).float()
+    if cfg.select == "none" or done < cfg.warm:
         return given, torch.ones(len(y), device=q.device), torch.ones(len(y), device=q.device)
-    if cfg.select == "post":
-        p = posterior(q, y, cfg.power, cfg.lean, cfg.counts, cfg.fit)
-        part = min(1.0, done / cfg.warm) ** cfg.ease
-        p = part * p + (1 - part) * given
-        best, guess = p.max(1)
-        mine = p.gather(1, y[:, None]).squeeze(1)
-        if cfg.rest == "fit":  # replaced labels count as far as the network has learned those that it believes
-            done_well = (mine * q.gather(1, y[:, None]).squeeze(1)).sum() / mine.sum()
-            t = torch.where(given > 0, p, p * done_well**cfg.sure_power)
-            return t, t.sum(1), mine
-        if cfg.rest == "both":
-            t = torch.where(given > 0, p, p**cfg.sure_power)
-            return t, t.sum(1), mine
-        best = best**cfg.sure_power
-        if cfg.rest == "soft":
-            return best[:, None] * p, best, mine
-        if cfg.rest == "label":
-            return mine[:, None] ** cfg.sure_power * given, mine**cfg.sure_power, mine
-        weight = (best > cfg.confident).float()
-        target = F.one_hot(guess, classes).float() * (1 - cfg.smooth) + cfg.smooth / classes
-        return weight[:, None] * target, weight, p.gather(1, y[:, None]).squeeze(1)
-    keep = keep_rows(cfg, q, y)
-    own = sharpen(q)
-    target = keep[:, None] * ((1 - cfg.distil) * given + cfg.distil * own)
-    if cfg.rest != "drop" and done >= cfg.rest_from:
-        best = own.amax(1)
-        if cfg.rest == "pseudo":
-            own, weight = F.one_hot(own.argmax(1), classes).float(), (best > cfg.confident).float()
-        else:
-            weight = best
-        target = target + ((1 - keep) * weight)[:, None] * own
-    return target, target.sum(1), keep
+    if cfg.select == "argmax":
+        keep = (q.argmax(1) == y).float()
+        return keep[:, None] * given, keep, keep
+    p, _ = posterior(cfg, q, y)
+    mine = (p * given).sum(1)
+    if cfg.rest == "soft":
+        target = p.amax(1, keepdim=True) * p
+    else:  # replaced labels count as far as the network has learned those that it believes
+        learned = (mine * (q * given).sum(1)).sum() / mine.sum()
+        target = p * given + (learned**cfg.caution if cfg.rest == "fit" else 0.0) * p * (1 - given)
+    return target, target.sum(1), mine
 
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -402,6 +277,7 @@ class Trainer:
     def __init__(self, cfg: Config, classes: int, dev: str) -> None:
         self.cfg, self.dev, self.graph = cfg, dev, None
         self.dtype = torch.bfloat16 if dev == "cuda" else torch.float32
+
         def build() -> nn.Module:
             return simple_cnn(classes) if cfg.net == "simple" else ResNet18(classes, cfg.width)
 
@@ -414,13 +290,11 @@ class Trainer:
         self.mean = list(self.avg.parameters())
         n = cfg.batch * (2 if cfg.views == "ws" else 1)
         self.x = torch.zeros(n, 3, 32, 32, device=dev, dtype=self.dtype).to(memory_format=torch.channels_last)
-        self.target, self.past = (torch.full((n, classes), 1 / classes, device=dev) for _ in range(2))
+        self.target = torch.full((n, classes), 1 / classes, device=dev)
         self.lr = torch.tensor(0.0, device=dev)
         self.out = torch.zeros(n, classes, device=dev)
         self.usual = torch.full((classes,), 1 / classes, device=dev)
         self.ramp = torch.tensor(0.0, device=dev)
-        self.lam = torch.ones(cfg.batch, 1, device=dev)
-        self.other = torch.arange(cfg.batch, device=dev)
 
     @torch.no_grad()
     def guess(self, z: Tensor) -> Tensor:
@@ -428,13 +302,11 @@ class Trainer:
         size, cfg = self.cfg.batch, self.cfg
         self.usual += 0.01 * (z[:size].softmax(1).mean(0) - self.usual)
         own = (z[:size] / cfg.temper).softmax(1)
-        own = own / self.usual.clamp_min(0.2 / z.shape[1]) ** cfg.align
+        own = own / self.usual.clamp_min(0.2 / z.shape[1])
         own = own / own.sum(1, keepdim=True)
-        if cfg.sure:
-            own = own * own.amax(1, keepdim=True)
+        own = own * own.amax(1, keepdim=True)
         share = cfg.consist * self.ramp
         strong = share * own + (1 - share) * self.target[size:]
-        strong = self.lam * strong + (1 - self.lam) * strong[self.other]
         return torch.cat([self.target[:size], strong])
 
     def step(self) -> None:
@@ -449,8 +321,6 @@ class Trainer:
                 sigma = (-lambert(0.5 * beta)).exp()
             loss = loss * sigma
         loss = loss.mean()
-        if self.cfg.elr:
-            loss = loss + self.cfg.elr * (1 - (z.softmax(1) * self.past).sum(1).clamp(1e-4, 1 - 1e-4)).log().mean()
         for p in self.params:
             p.grad = None
         loss.backward()
@@ -483,19 +353,11 @@ class Trainer:
             v.zero_()
         self.usual.fill_(1 / len(self.usual))
 
-    def go(self, x: list[Tensor], target: list[Tensor], past: Tensor | None, lr: float) -> Tensor:
+    def go(self, x: list[Tensor], target: list[Tensor], lr: float) -> Tensor:
         size = self.cfg.batch
-        if self.cfg.guess_mix:
-            lam = torch.distributions.Beta(self.cfg.alpha, self.cfg.alpha).sample((size, 1)).to(self.dev)
-            self.lam.copy_(torch.maximum(lam, 1 - lam))
-            self.other.copy_(torch.randperm(size, device=self.dev))
-            ratio = self.lam[:, :, None, None].to(x[1].dtype)
-            x = [x[0], ratio * x[1] + (1 - ratio) * x[1][self.other]]
         for k, (image, wanted) in enumerate(zip(x, target, strict=True)):
             self.x[k * size : (k + 1) * size].copy_(image)
             self.target[k * size : (k + 1) * size].copy_(wanted)
-            if past is not None:
-                self.past[k * size : (k + 1) * size].copy_(past)
         self.lr.fill_(lr)
         if self.graph is None:
             self.step()
@@ -573,12 +435,11 @@ def report(cfg: Config, t: Trainer, m: Memory, d: dict[str, Tensor], keep: Tenso
     mine = m.q.gather(1, y[:, None]).squeeze(1)
     gap = mine - m.q.scatter(1, y[:, None], -1).amax(1)
     kinds = {"q": mine, "gap": gap, "margin": m.margin, "aum": m.aum}
-    kinds["post"] = posterior(m.q, y, cfg.power, 0.0, cfg.counts, cfg.fit).gather(1, y[:, None]).squeeze(1)
+    p, power = posterior(cfg, m.q, y)
+    trust = p.gather(1, y[:, None]).squeeze(1)
+    kinds["post"] = trust
     out["auroc"] = {k: auroc(v, right) for k, v in kinds.items()}
-    trust = posterior(m.q, y, cfg.power, 0.0, cfg.counts, cfg.fit).gather(1, y[:, None]).squeeze(1)
     share = {"true": (~right).float(), "argmax": (m.q.argmax(1) != y).float(), "bayes": 1 - trust}
-    share["ratio"] = 1 - (mine / m.q.amax(1))
-    share["groups"] = 1 - two_groups(m.q, y)
     share["kept"] = 1 - keep
     out["share"] = {k: round(v.mean().item(), 4) for k, v in share.items()}
     weight = target.sum(1)
@@ -587,7 +448,7 @@ def report(cfg: Config, t: Trainer, m: Memory, d: dict[str, Tensor], keep: Tenso
     out["right_kept"] = round((keep * right).sum().item() / max(int(right.sum()), 1), 4)
     out["target_right"] = round((weight * good).sum().item() / max(weight.sum().item(), 1e-9), 4)
     out["weight"] = round(weight.mean().item(), 4)
-    out["power"] = FITTED[-1] if FITTED else cfg.power
+    out["power"] = power
     out["memory_right"] = round((m.q.argmax(1) == d["clean"]).float().mean().item(), 4)
     return out
 
@@ -598,8 +459,6 @@ def plan_rows(cfg: Config, weight: Tensor, n: int, dev: str) -> Tensor:
     if cfg.plan != "all":
         chosen = order[weight[order] > 1e-3]
         order = chosen if len(chosen) >= cfg.batch else order
-        if cfg.plan == "fill":
-            order = torch.cat([order, *[order[torch.randperm(len(order), device=dev)] for _ in range(9)]])[:n]
     return order[: len(order) // cfg.batch * cfg.batch]
 
 
@@ -629,39 +488,26 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     result["ready_s"], passes, begun = round(time.time() - start, 1), 0.0, time.time()
     for e in range(cfg.epochs):
         target, weight, keep = weigh(cfg, memory.q, d["y"], e / cfg.epochs)
-        held = torch.rand(n, generator=torch.Generator().manual_seed(cfg.seed)).to(dev) < cfg.hold
-        if cfg.hold and e < cfg.warm * cfg.epochs:
-            target, weight = target * ~held[:, None], weight * ~held
         order = plan_rows(cfg, weight, n, dev)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         wanted = target[order] / weight[order].mean().clamp_min(0.05)
-        targets, honest = [wanted] * len(views), torch.ones(len(order), dtype=torch.bool, device=dev)
-        if cfg.mix != "none" and (e / cfg.epochs >= cfg.warm or cfg.mix_always):
-            views[-1], targets[-1], mixed = mix_rows(cfg, views[-1], wanted, size)
-            honest = honest if len(views) == 2 else ~mixed
+        targets = [wanted] * len(views)
+        if cfg.mix:
+            views[-1], targets[-1] = mix_rows(views[-1], wanted)
         trainer.ramp.fill_(min(1.0, e / max(cfg.ramp * cfg.epochs, 1)))
-        past = memory.q[order] if cfg.elr else None
         seen, steps = torch.empty(len(order), classes, device=dev), len(order) // size
         for s in range(steps):
             at = slice(s * size, (s + 1) * size)
             done = (e + s / steps) / cfg.epochs
             lr = cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
-            z = trainer.go([v[at] for v in views], [t[at] for t in targets], None if past is None else past[at], lr)
+            z = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
             seen[at] = z
         passes += len(views) * len(order) / n
-        if cfg.hold:
-            aside = held[order]
-            loss = F.cross_entropy(seen[aside], d["y"][order[aside]]).item()
-            result.setdefault("held", []).append(round(loss, 4))
         if e < 2:
             torch._foreach_copy_(trainer.mean, [v.detach() for v in trainer.params])
-        if not cfg.look:
-            memory.update(order[honest], seen[honest], d["y"][order[honest]])
-        elif (e + 1) % cfg.look == 0 or e + 1 == cfg.epochs:
-            trainer.settle(sample)
-            memory.update(torch.arange(n, device=dev), trainer.predict(trainer.avg, d["x"]), d["y"])
-            passes += 1 / 3
+        if not cfg.mix or len(views) == 2:  # a mixed row tells nothing of its own
+            memory.update(order, seen, d["y"][order])
         last = e + 1 == cfg.epochs
         if last or (e + 1) % cfg.every == 0:
             trainer.settle(sample)
@@ -683,7 +529,10 @@ def line(result: dict) -> str:
     text = f"{c['name'][:28]:28} {c['set']:8} s{c['seed']} e{r['epoch']:3} raw {a['acc']:5.2f}/{a['eprop']:5.2f}"
     text += f" avg {v['acc']:5.2f}/{v['eprop']:5.2f} ece {v['ece']:4.1f} | q {w['q']} aum {w['aum']} gap {w['gap']} |"
     text += f" share am {u['argmax']:.3f} by {u['bayes']:.3f} | kr {r['kept_right']:.3f} rk {r['right_kept']:.3f}"
-    return text + f" tr {r['target_right']:.3f} w {r['weight']:.2f} | {r['passes']:.0f}p {r['s']:.0f}s power {r.get('power')} mr {r['memory_right']:.3f}"
+    return (
+        text
+        + f" tr {r['target_right']:.3f} w {r['weight']:.2f} | {r['passes']:.0f}p {r['s']:.0f}s power {r.get('power')} mr {r['memory_right']:.3f}"
+    )
 
 
 def pack(jobs: Path, root: Path, out: Path, workers: int, watch: bool) -> None:

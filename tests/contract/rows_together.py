@@ -13,9 +13,6 @@ from .row import Row
 
 ESTIMATED = "RAPW holds rows back and then believes labels by its memory; nothing makes its weights equal"
 MIXING = "Mixed mixes inputs whatever the weights; equal weights give plain mixup, not vanilla"
-DISTRUSTED = (
-    "wrong labels lose their weight from the start: the loss of the true labels falls, that of the given ones rises"
-)
 PAIRS = "partners are drawn within a rank's part of the batch"
 
 
@@ -87,7 +84,6 @@ ROWS = [
         make=both_rapw,
         zero=lambda data: both_rapw(data, 1.0),
         zero_reason=ESTIMATED,
-        trains_reason=DISTRUSTED,
         measure="running",
     ),
     Row("both-spl", make=both_spl, zero=lambda data: both_spl(data, 1.0, math.inf)),

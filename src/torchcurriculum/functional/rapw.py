@@ -62,7 +62,7 @@ def likeliest_power(memory: Tensor, means: Tensor, labels: Tensor, table: Tensor
         >>> perfect = torch.eye(2)
         >>> likeliest_power(memory, means, torch.tensor([0, 0, 0, 1, 1]), perfect)     # 3 of 5: as sure as it says
         1.0
-        >>> likeliest_power(memory, means, torch.tensor([0, 0, 0, 0, 1]), perfect)     # 4 of 5; 0.6^3.4 : 0.4^3.4 is 4 : 1
+        >>> likeliest_power(memory, means, torch.tensor([0, 0, 0, 0, 1]), perfect)     # 4 of 5: surer
         3.0
     """
     given = table.T[labels]

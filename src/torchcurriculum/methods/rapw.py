@@ -22,7 +22,7 @@ SURE = 5  # power of the sharpened memory in the counts: rows of which the netwo
 SAMPLE = 20_000  # rows by which the power is fitted
 HELD = 1e-6  # what a held row counts beside others
 SCATTER = -7046029254386353131  # an odd number, 2 ** 64 divided by the golden ratio
-MARGIN = 1.01  # the plain epochs end once the mean loss of held rows is above the least so far by this
+LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
 
@@ -31,9 +31,9 @@ class RAPW(Remembering):
 
     While training, each row's softmax outputs are remembered as an exponential mean over epochs: a network that
     memorises wrong labels at the end has not done so for most of the run. A twentieth of the rows (at least 200 of a
-    small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or as soon as the held rows
-    are predicted worse than before: then the network has begun to memorise. From there on, with q the memory of a row
-    and y its label:
+    small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or once the held rows are
+    predicted worse than in an epoch before: then the network has begun to memorise. From there on, with q the memory
+    of a row and y its label:
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
     - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
@@ -62,18 +62,18 @@ class RAPW(Remembering):
         predictions: (N, C) the memory.
         weights: (N,) float64 the probability that each label is right, summing to one; in the plain epochs all are
             equal but for the held rows.
-        rho: The expected share of wrong labels; NaN in the plain epochs.
+        rho: The expected share of wrong labels; 0 in the plain epochs, in which all are believed.
 
     Example:
         >>> from torchcurriculum.core import Batch
-        >>> method = RAPW(4, plain=1)             # none of four rows is held
+        >>> method = RAPW(4, plain=1)
         >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
-        >>> batch = Batch(None, torch.tensor([0, 0, 1, 0]), torch.arange(4))     # the last label is doubtful
+        >>> batch = Batch(None, torch.tensor([0, 0, 1, 0]), torch.arange(4))     # the last label is wrong
         >>> for number in 1, 2:
         ...     method.plan(Epoch(number, 4, torch.zeros(4), lambda: torch.zeros(4)))
         ...     weights = method.weigh(Step(None, batch, logits, torch.zeros(4)))
-        >>> weights.round(decimals=2)
-        tensor([0.3300, 0.3300, 0.3300, 0.0000], dtype=torch.float64)
+        >>> weights.round(decimals=2)                # it counts as the other class
+        tensor([0.2600, 0.2600, 0.2600, 0.2300], dtype=torch.float64)
 
     Reference:
         Ours (docs/decisions/0005-better-labels.md). Named after Li et al., Adaptively Point-weighting Curriculum
@@ -102,7 +102,7 @@ class RAPW(Remembering):
         self.add_rows("labels", torch.full((n,), -1.0))  # as numbers that ranks can merge
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)
-        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", torch.nan)):
+        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", 0.0)):
             self.register_buffer(name, torch.tensor(value))
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
         self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))  # losses of held rows in this epoch; rows
@@ -166,7 +166,8 @@ class RAPW(Remembering):
         if not self.late:
             mean = self.sums[0] / self.sums[1].clamp_min(1)
             measured = self.sums[1] > 0
-            self.late.fill_(float(number > self.plain or bool(measured & (mean > MARGIN * self.best))))
+            worse = number > LEAST * self.plain + 1 and bool(measured & (mean > self.best))
+            self.late.fill_(float(number > self.plain or worse))
             self.best.copy_(torch.where(measured, torch.minimum(self.best, mean), self.best))
         self.sums.zero_()
         return bool(self.late)
@@ -179,49 +180,45 @@ class RAPW(Remembering):
         return ((mixed >> 32 & 0xFFFF) < round(0x10000 * share)) & (self.late == 0)
 
     def weigh(self, step: Step) -> Tensor:
-        """How far each label is believed, normalised over the global batch; the memory takes the predictions in."""
-        return self._share(step, self._targets(step)[1])
+        """What each row counts, normalised over the global batch, after the memory has taken the predictions in."""
+        if self.classes is None:
+            logits, labels = self._classes(step)
+            now = logits.detach().softmax(1)
+        else:
+            labels, now = torch.zeros_like(step.index), step.losses.detach().float().neg().exp()
+            now = torch.stack([now, 1 - now], 1)
+        held = self._held(step.index).double()
+        self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
+        self.remember(step, now)
+        self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
+        return step.normalise(self._targets(step.index, labels).sum(1).double().log())
 
     def loss(self, step: Step) -> Tensor:
         """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
-        target, right = self._targets(step)
-        if target is None:
-            return step.reduce(self._share(step, right))
+        weights = self.weigh(step)
+        if self.classes is not None:
+            return step.reduce(weights)
         logits, labels = self._classes(step)
-        log, size = logits.log_softmax(1), target.sum(1)
-        exchanged = _of(log, labels) - (target.to(log.dtype) * log).sum(1) / size.to(log.dtype)
+        log, target = logits.log_softmax(1), self._targets(step.index, labels).to(logits.dtype)
+        exchanged = _of(log, labels) - (target * log).sum(1) / target.sum(1)
         exchanged = torch.where(step.batch.y[: len(labels)] < 0, 0.0, exchanged)  # such as -100: rows without a label
-        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(self._share(step, size))
+        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
         """rho, the trust in the memory, its power, and how well the labels that are believed are learned."""
         return {"rho": self.rho, "trust": self.trust, "power": self.power, "learned": self.learned}
 
-    def _targets(self, step: Step) -> tuple[Tensor | None, Tensor]:
-        """(B, C) targets, whose sum is what a row counts, and (B,) how far its label is believed."""
+    def _targets(self, index: Tensor, labels: Tensor) -> Tensor:
+        """(B, C) targets of rows, whose sum is what a row counts."""
+        memory = self.predictions[index]
+        right = self._right(memory, labels, index)
         if self.classes is not None:
-            labels = torch.zeros_like(step.index)  # whatever they are
-            now = step.losses.detach().float().neg().exp()
-            now = torch.stack([now, 1 - now], 1)
-        else:
-            logits, labels = self._classes(step)
-            now = logits.detach().softmax(1)
-        if not self.predictions.numel():
-            self.remember(step, torch.zeros_like(now))  # makes room
-        memory = self.predictions[step.index]
-        right = self._right(memory, labels, step.index)
-        held = self._held(step.index).double()
-        self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
-        self.remember(step, now)
-        self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
-        if self.classes is not None:
-            return None, right
+            return right[:, None]
         given = F.one_hot(labels, memory.shape[1]).to(memory.dtype)
         if not self.means.numel():
-            return given * right[:, None], right
+            return given * right[:, None]
         others = believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()) * (1 - given)
-        replaced = self.trust * self.learned**self.caution * others
-        return given * right[:, None] + torch.where(_seen(memory)[:, None], replaced, 0.0), right
+        return given * right[:, None] + self.trust * self.learned**self.caution * others
 
     def _classes(self, step: Step) -> tuple[Tensor, Tensor]:
         try:
@@ -232,17 +229,14 @@ class RAPW(Remembering):
 
     def _right(self, memory: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         """The probability that these labels are right; 1 where nothing is remembered or believed, 0 if held."""
-        if self.classes is not None:
+        if self.classes is not None and memory.numel():
             right = above_guessing(_normal(memory)[:, 0], self.classes)
         elif self.means.numel():
             right = _of(believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()), labels)
         else:
-            right = torch.ones_like(memory[:, :1]).squeeze(1)
+            right = torch.ones(len(memory), device=memory.device)
         right = torch.where(_seen(memory), self.trust * right + (1 - self.trust), 1.0)
         return torch.where(self._held(index), HELD, right)
-
-    def _share(self, step: Step, right: Tensor) -> Tensor:
-        return step.normalise(right.double().clamp_min(1e-30).log())
 
     def _table(self) -> Tensor:
         return self.table.view(self.means.numel(), -1)

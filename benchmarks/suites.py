@@ -52,7 +52,7 @@ REFUSED = {
     "packing and padding_free put several rows": "packing, padding_free",
     "loss_type must be 'nll'": "loss_type='dft'",
     "the auxiliary loss of a mixture of experts": "the auxiliary loss of mixtures of experts",
-    "the state is of a training set|that epoch cannot be resumed": "a checkpoint of another set or batch size",
+    "the state is of a training set|inside an epoch with seed": "a checkpoint of another set or batch size",
     "losses are NaN or infinite": "losses that are not finite, unless nan_strategy says what to do",
     "overfit_batches repeats": "overfit_batches",
     "used no self.criterion with a reduction": "a module without a criterion or the call",

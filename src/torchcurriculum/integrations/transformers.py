@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from ..checkpoint import Checkpoint
 from ..core import Forward, LossFunction, checks
@@ -114,6 +114,7 @@ class CurriculumMixin(Base):
                 "multiprocessing_context": processes,
             },
             "drop_last": args.dataloader_drop_last,
+            "shuffle": type(self._get_train_sampler()) is not SequentialSampler,
         }
         method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
         self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
@@ -223,16 +224,19 @@ class CurriculumMixin(Base):
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
         """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
         args: Any = self.args
-        sampler = self._get_train_sampler()
+        data: Any = self.train_dataset
+        sampler: Any = self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
-        chosen = sampler is not None and type(sampler) is not RandomSampler
+        known = sampler is None or (type(sampler) in (RandomSampler, SequentialSampler) and len(sampler) == len(data))
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
         return {
             "it needs a train_dataset with a length and row numbers": (
-                self.train_dataset is not None and not has_length(self.train_dataset)
+                data is not None and not has_length(data)
             ),
-            "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
-            "get_train_dataloader of your own cannot": chosen or loader is not Trainer.get_train_dataloader,
+            "the method decides which rows come when, so a sampler (_get_train_sampler, a train_sampling_strategy but "
+            "'random' and 'sequential') or get_train_dataloader of your own cannot": (
+                not known or loader is not Trainer.get_train_dataloader
+            ),
             "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
                 self.compute_loss_func is not None
             ),

@@ -77,7 +77,9 @@ def test_a_state_of_another_order_is_refused_inside_an_epoch() -> None:
     other.load_state_dict(old)  # of a version that always shuffled
 
 
-@pytest.mark.filterwarnings("ignore:.*(does not have many workers|treespec, LeafSpec|have no `val_dataloader`|callbacks used to).*")
+@pytest.mark.filterwarnings(
+    "ignore:.*(does not have many workers|treespec, LeafSpec|have no `val_dataloader`|callbacks used to).*"
+)
 @pytest.mark.filterwarnings("ignore:.*(smaller than the logging interval|shuffling|exists and is not empty|sampler).*")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_in_lightning(workers: int, tmp_path: Path) -> None:

@@ -174,13 +174,13 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
-    length_of(loader.dataset, "the training set")
-    sampler, decides = loader.sampler, "the curriculum decides which rows make a batch and shares them among ranks"
+    n = length_of(loader.dataset, "the training set")
+    sampler: Any = loader.sampler
+    decides = "the curriculum decides which rows make a batch and shares them among ranks"
     if type(loader.batch_sampler) is not BatchSampler:
         raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
     shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-    whole = len(sampler) == len(loader.dataset) if shuffled or type(sampler) is SequentialSampler else False
-    if not whole:
+    if not (shuffled or type(sampler) is SequentialSampler) or len(sampler) != n:
         words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
         raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
     if loader.num_workers and not getattr(loader, "in_order", True):

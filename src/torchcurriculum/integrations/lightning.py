@@ -45,9 +45,9 @@ class CurriculumCallback(Callback):
     ``return self.curriculum(losses, batch)`` with one loss per sample, and ``self.curriculum.loss(batch)`` serves
     methods that change the batch. Elsewhere (validation) the criterion is the user's own.
 
-    The training loader must be a ``DataLoader`` without a sampler, since the curriculum decides which rows make a batch;
-    with ``shuffle=False`` they keep their order. Its batch size is that of one process. rho, alpha, eprop and the phase (0 early, 1 later) go to the trainer's
-    logger, and the state into Lightning's own checkpoints.
+    The training loader must be a ``DataLoader`` without a sampler, since the curriculum decides which rows make a
+    batch; with ``shuffle=False`` rows keep their order. Its batch size is that of one process. rho, alpha, eprop and
+    the phase (0 early, 1 later) go to the trainer's logger, and the state into Lightning's own checkpoints.
 
     Args:
         method: A name, a class, a method, or a function ``(n, epochs, **options) -> method``, as in ``Curriculum``.

@@ -91,7 +91,7 @@ class CurriculumMixin(Base):
 
     def _begin_anew(self, **changes: Any) -> None:
         """Makes the curriculum: at construction, and where training begins again from the first step."""
-        args, data, collate = self.args, self.train_dataset, self.data_collator
+        args, data, collate = self.args, self.train_dataset, self.training_collator()
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
         else:
@@ -126,6 +126,10 @@ class CurriculumMixin(Base):
         args, batch = self.args, self._train_batch_size * self.args.world_size
         steps_as_epochs = args.max_steps * args.gradient_accumulation_steps * batch / n
         return max(1, math.ceil(steps_as_epochs if args.max_steps > 0 else args.num_train_epochs))
+
+    def training_collator(self) -> Any:
+        """What makes a training batch of rows."""
+        return self.data_collator
 
     def default_loss(self) -> LossFunction:
         """The model's own loss, one for each sequence."""
@@ -230,9 +234,7 @@ class CurriculumMixin(Base):
         known = sampler is None or (type(sampler) in (RandomSampler, SequentialSampler) and len(sampler) == len(data))
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
         return {
-            "it needs a train_dataset with a length and row numbers": (
-                data is not None and not has_length(data)
-            ),
+            "it needs a train_dataset with a length and row numbers": (data is not None and not has_length(data)),
             "the method decides which rows come when, so a sampler (_get_train_sampler, a train_sampling_strategy but "
             "'random' and 'sequential') or get_train_dataloader of your own cannot": (
                 not known or loader is not Trainer.get_train_dataloader

@@ -15,7 +15,7 @@ __all__ = ["Order", "check_plan"]
 class Order:
     """The batches of an epoch as a function of (seed, epoch, rank): a resumed run needs no generator state.
 
-    The rows are shuffled, unless told otherwise, and cut into batches of ``batch_size``. A single row that would be left
+    The rows are shuffled, if they are to be, and cut into batches of ``batch_size``. A single row that would be left
     over joins the batch before it: how many rows there are is the plan's doing, and batch norm cannot take a batch of
     one.
 

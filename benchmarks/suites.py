@@ -173,7 +173,8 @@ def copy_of_trl(checkout: Path, place: Path) -> Path:
     script["main"](0.1, True, "zen")
     DatasetDict.push_to_hub = published
     names = sorted(path.name for path in (folder / "zen").iterdir())
-    files = "  data_files: {{train: {0}/train.jsonl, test: {0}/test.jsonl}}\n"
+    parts = ", ".join(f"{{{{split: {split}, path: {{0}}/{split}.jsonl}}}}" for split in ("train", "test"))
+    files = f"  data_files: [{parts}]\n"
     parts = "".join(f"- config_name: {name}\n{files.format(name)}" for name in names)
     (folder / "zen" / "README.md").write_text(f"---\nconfigs:\n{parts}---\n")
 

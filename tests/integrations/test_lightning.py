@@ -410,3 +410,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_plain_run_is_no_other_method() -> None:
     assert outcome(*plain("apw-e"))[1] != outcome(*plain("vanilla"))[1]
+
+
+def test_a_criterion_that_is_not_given_the_rows_is_refused() -> None:
+    net = module(criterion=torch.nn.MSELoss())
+    net.training_step = lambda batch, batch_idx: net.criterion(net(batch[0]).mean(), torch.tensor(0.0).double())
+    with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned \(\)"):
+        trainer(PACKAGES[0], callback("vanilla")).fit(net, loader())

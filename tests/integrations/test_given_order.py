@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchcurriculum import Curriculum
+from torchcurriculum.integrations.transformers import ONE_LOOP
 
 from ..contract.problem import N, data, model
 from . import hf_problem, lightning_problem
@@ -105,6 +106,7 @@ OPTIONS |= {"save_strategy": "steps", "save_steps": 1, "train_sampling_strategy"
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="transformers itself resumes with torch 2.6 and up")
+@pytest.mark.skipif(ONE_LOOP, reason="transformers 4 has no train_sampling_strategy")
 def test_in_transformers(workers: int, tmp_path: Path) -> None:
     def run(resume: Any = None) -> list[int]:
         net = hf_problem.bert()
@@ -118,6 +120,7 @@ def test_in_transformers(workers: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.skipif(ONE_LOOP, reason="transformers 4 has no train_sampling_strategy")
 def test_in_trl(workers: int, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     from . import test_trl

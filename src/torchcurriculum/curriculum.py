@@ -119,13 +119,8 @@ class Curriculum(Hosting):
         measure_set = train_set if measure_set is None else measure_set
         if length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
-        self.method, self.train_set, self.seed, self.batch_size, self.shuffle = (
-            method,
-            train_set,
-            seed,
-            batch_size,
-            shuffle,
-        )
+        self.method, self.train_set, self.seed = method, train_set, seed
+        self.batch_size, self.shuffle = batch_size, shuffle
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False

@@ -30,10 +30,15 @@ FILES = {
         f"tests/trainer/test_trainer{part}.py"
         for part in ("", "_callback", "_checkpointing", "_data", "_evaluation", "_optimizers", "_seq2seq")
     ],
-    "trl": ["tests/test_sft_trainer.py"],
+    "trl": [f"tests/test_{kind}_trainer.py" for kind in ("sft", "dpo", "reward")],
     "lightning": [
-        f"tests/tests_pytorch/{part}.py"
-        for part in ("loops/test_training_loop", "trainer/logging_/test_train_loop_logging", "callbacks/test_callbacks")
+        *(f"tests/tests_pytorch/loops/test_{part}.py" for part in ("loops", "training_loop", "training_epoch_loop")),
+        *(f"tests/tests_pytorch/loops/test_training_loop_flow_{part}.py" for part in ("dict", "scalar")),
+        "tests/tests_pytorch/trainer/logging_/test_train_loop_logging.py",
+        *(
+            f"tests/tests_pytorch/callbacks/test_{part}.py"
+            for part in ("callbacks", "early_stopping", "gradient_accumulation_scheduler", "lr_monitor")
+        ),
     ],
 }
 
@@ -49,20 +54,28 @@ REFUSED = {
     "leave split_batches and dispatch_batches alone": "split_batches, dispatch_batches",
     "for each sample is not known; pass": "a model whose loss for each sample is not known",
     "holds no state of the curriculum": "a checkpoint that holds no curriculum",
-    "packing and padding_free put several rows": "packing, padding_free",
-    "loss_type must be 'nll'": "loss_type='dft'",
+    "packing makes one row of several": "packing",
+    "loss_type must be 'nll'|loss_type must be 'sigmoid'": "another loss_type than 'nll' and 'sigmoid'",
+    "use_weighting, ld_alpha and f_divergence_type": "use_weighting, ld_alpha, f_divergence_type of DPO",
+    "center_rewards_coefficient adds": "center_rewards_coefficient",
+    "label_smoothing_factor is not known to trl": "label_smoothing_factor",
+    "pairs with images": "pairs with images",
     "the auxiliary loss of a mixture of experts": "the auxiliary loss of mixtures of experts",
-    "the state is of a training set|that epoch cannot be resumed": "a checkpoint of another set or batch size",
+    "the state is of a training set|inside an epoch with seed": "a checkpoint of another set or batch size",
     "losses are NaN or infinite": "losses that are not finite, unless nan_strategy says what to do",
     "overfit_batches repeats": "overfit_batches",
     "used no self.criterion with a reduction": "a module without a criterion or the call",
+    "must return one loss per sample": "a criterion that is given something else than the rows of the batch",
 }
 # A test that counts on what a curriculum changes, and what the page of the suite says about it.
 DIFFERS = {
     "test_repr_": "the net prints its own class and parameters",
     "test_logging.py.*(keys_from_history|ignore_keys|key_mapper|log_epochs_with_step)": "the history has more columns",
     "test_weights_restore": "rows come in another order than skorch's",
-    "test_event_flow|test_reduce_lr_on_plateau": "the method's numbers are one more line of the log in each epoch",
+    "test_event_flow|test_reduce_lr_on_plateau|test_(sft|dpo|reward)_trainer.py.*("
+    "with_(eval|multiple_eval|compute_metrics)|test_prompt_tuning)": "the method's numbers are a line of the log",
+    "test_train_loop_logging.py.*(_log|_sizing|_function|_batch_start|_values|_train_start)$": "the method logs, too",
+    "test_workers_are_shutdown": "batches come from the curriculum's loader, not from a subclass of DataLoader",
     "fit_params_passed_to_module|extra_params_and_routing": "rows whose losses are not finite cost another pass",
 }
 
@@ -102,11 +115,10 @@ def swap_transformers() -> None:
 
 
 def swap_lightning() -> None:
-    """Every trainer has a ``CurriculumCallback``; the suite's own model has a criterion and shuffles its rows."""
+    """Every trainer has a ``CurriculumCallback``; the suite's own model has a criterion."""
     import lightning.pytorch as pl
     import torch
     from lightning.pytorch.demos import boring_classes as boring
-    from torch.utils.data import DataLoader
 
     from torchcurriculum.integrations.lightning import CurriculumCallback
 
@@ -123,32 +135,33 @@ def swap_lightning() -> None:
     def loss(self: Any, preds: Any, labels: Any = None) -> Any:
         return self.criterion(preds, torch.ones_like(preds) if labels is None else labels)
 
-    def loader(self: Any) -> Any:
-        return DataLoader(boring.RandomDataset(32, 64), shuffle=True)
-
-    pl.Trainer.__init__, boring.BoringModel.__init__ = trainer, model
-    boring.BoringModel.loss, boring.BoringModel.train_dataloader = loss, loader
+    pl.Trainer.__init__, boring.BoringModel.__init__, boring.BoringModel.loss = trainer, model, loss
 
 
 def swap_trl() -> None:
-    """``trl.SFTTrainer`` becomes ``CurriculumSFTTrainer``."""
+    """``SFTTrainer``, ``DPOTrainer`` and ``RewardTrainer`` become ours."""
     import trl
 
-    from torchcurriculum.integrations.trl import CurriculumSFTTrainer
+    from torchcurriculum.integrations import trl as ours
 
-    class SFTTrainer(CurriculumSFTTrainer):
-        def __init__(self, *args: Any, method: Any = "vanilla", **kwargs: Any) -> None:
-            super().__init__(*args, method=method, **kwargs)
+    def init(self: Any, *args: Any, method: Any = "vanilla", **kwargs: Any) -> None:
+        super(type(self), self).__init__(*args, method=method, **kwargs)
 
-    _put(SFTTrainer, trl)
+    for name in ("SFTTrainer", "DPOTrainer", "RewardTrainer"):
+        _put(type(name, (getattr(ours, f"Curriculum{name}"),), {"__init__": init}), trl)
 
 
 def copy_of_trl(checkout: Path, place: Path) -> Path:
     """TRL's tests without its package, which would hide the installed one, and what they ask the hub for.
 
-    On the hub there are the same small models with the tokenizers of large ones; here a token is a byte.
+    On the hub there are the same small models with the tokenizers of large ones; here a token is a byte. A private name
+    that the installed version lacks is a function that returns False, so that only the tests of that name fail.
     """
     shutil.copytree(checkout / "tests", place / "tests")
+    for test in (*FILES["trl"], "tests/testing_utils.py"):
+        text = (place / test).read_text()
+        words = r"^from (trl\.[\w.]+) import (\([^)]*\)|.*)$"
+        (place / test).write_text(re.sub(words, _import_what_is_there, text, flags=re.MULTILINE))
     shutil.copy(checkout / "pyproject.toml", place)
     folder = place / "trl-internal-testing"
     import transformers
@@ -164,7 +177,8 @@ def copy_of_trl(checkout: Path, place: Path) -> Path:
     script["main"](0.1, True, "zen")
     DatasetDict.push_to_hub = published
     names = sorted(path.name for path in (folder / "zen").iterdir())
-    files = "  data_files: {{train: {0}/train.jsonl, test: {0}/test.jsonl}}\n"
+    parts = ", ".join(f"{{{{split: {split}, path: {{0}}/{split}.jsonl}}}}" for split in ("train", "test"))
+    files = f"  data_files: [{parts}]\n"
     parts = "".join(f"- config_name: {name}\n{files.format(name)}" for name in names)
     (folder / "zen" / "README.md").write_text(f"---\nconfigs:\n{parts}---\n")
 
@@ -175,13 +189,22 @@ def copy_of_trl(checkout: Path, place: Path) -> Path:
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, **marks)
     tokenizer.chat_template = (checkout / "trl" / "chat_templates" / "qwen2_5.jinja").read_text()
     sizes = {"hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
-    for name in ("Qwen2ForCausalLM-2.5", "Qwen3ForCausalLM", "LlamaForCausalLM-3.2", "MistralForCausalLM-0.2"):
+    names = ("Qwen2ForCausalLM-2.5", "Qwen3ForCausalLM", "LlamaForCausalLM-3.2", "MistralForCausalLM-0.2")
+    for name in (*names, "Qwen2ForSequenceClassification-2.5"):
         kind = name.split("For")[0]
-        config = getattr(transformers, f"{kind}Config")(vocab_size=len(tokenizer), intermediate_size=32, **sizes)
-        model = getattr(transformers, f"{kind}ForCausalLM")(config)
+        more = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "intermediate_size": 32}
+        config = getattr(transformers, f"{kind}Config")(**more, **sizes)
+        config.num_labels = 1 if "Sequence" in name else 2
+        model = getattr(transformers, name.split("-")[0])(config)
         for made in (model, tokenizer):
             made.save_pretrained(folder / f"tiny-{name}")
     return place
+
+
+def _import_what_is_there(found: re.Match[str]) -> str:
+    names = re.findall(r"\w+", found[2])
+    lines = [f"import {found[1]} as _module", *(f"{name} = getattr(_module, {name!r}, bool)" for name in names)]
+    return "\n".join(lines)
 
 
 def _squared(outputs: Any, labels: Any) -> Any:
@@ -216,8 +239,12 @@ OUTCOMES: dict[str, tuple[str, str]] = {}
 
 def pytest_configure(config: Any) -> None:
     """Swaps the class before any test is imported."""
+    if os.environ.get("SUITE") == "lightning":
+        from lightning.pytorch.utilities import imports
+
+        imports.__dict__.setdefault("_TORCH_GREATER_EQUAL_2_11", True)  # newer tests import it
     if os.environ.get("SUITE_SWAP"):
-        SWAPS[os.environ["SUITE_SWAP"]]()
+        SWAPS[os.environ["SUITE"]]()
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -241,7 +268,7 @@ def run(suite: str, checkout: Path, swapped: bool, options: list[str]) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "outcomes.json"
         here = str(Path(__file__).parent)
-        environment = {**os.environ, "SUITE_SWAP": suite if swapped else "", "SUITE_OUT": str(out)}
+        environment = {**os.environ, "SUITE": suite, "SUITE_SWAP": "1" * swapped, "SUITE_OUT": str(out)}
         environment["PYTHONPATH"] = os.pathsep.join([here, environment.get("PYTHONPATH", "")])
         environment |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         named = any(Path(checkout, part.split("::")[0]).exists() for part in options)

@@ -11,6 +11,7 @@ from torchcurriculum import Method, methods
 
 NEEDED: dict[str, Callable[[int], dict[str, Any]]] = {
     "group-dro": lambda n: {"groups": torch.arange(n) % 3},
+    "given-weights": lambda n: {"weights": torch.linspace(0.0, 1.0, n)},
     "rho-loss": lambda n: {"irreducible": torch.linspace(0.0, 1.0, n)},
     "length-warmup": lambda n: {"lengths": 1 + torch.arange(n) % 20},  # else it cuts tokens
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-ELSEWHERE = {  # in tests/integrations
+ELSEWHERE = {  # in tests/integrations, or below
     "accelerate_loop.py",
     "ddp_loop.py",
     "fsdp2_loop.py",
     "lightning_digits.py",
     "ray_train.py",
+    "streams.py",
     "transformers_rte.py",
     "trl_shuffled.py",
 }
@@ -43,6 +45,17 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
+
+
+@pytest.mark.parametrize(("source", "package"), [("datasets",) * 2, ("webdataset",) * 2, ("mosaic", "streaming")])
+def test_streams_of_other_libraries(source: str, package: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+    command = [sys.executable, str(FOLDER / "streams.py"), "--epochs", "12", "--source", source]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert f"{source}: 1200 samples by their keys" in done.stdout
+    assert float(re.findall(r"test accuracy ([\d.]+)", done.stdout)[0]) > 0.8
 
 
 def test_the_audit_of_a_csv_finds_what_was_flipped(tmp_path: Path) -> None:

@@ -283,6 +283,7 @@ REMOVED = {
 def asked(kind: type[Method]) -> dict[str, Any]:
     """Arguments that the constructor cannot do without."""
     given = {**ASKED, "method": APW(ROWS, q=3), "first": 1, "groups": [0, 1] * 6, "irreducible": [0.5] * ROWS}
+    given["weights"] = [1.0] * ROWS
     parameters = inspect.signature(kind).parameters
     return {word: given[word] for word, parameter in parameters.items() if parameter.default is parameter.empty}
 

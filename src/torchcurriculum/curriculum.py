@@ -45,6 +45,7 @@ class Curriculum(Hosting):
         method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
+        shuffle: False keeps the order of the plan, or of the training set where all rows are planned.
         measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
             for them (the paper); ``"running"`` takes those last seen while training, at no cost.
         measure_set: The same rows without augmentation, for the measuring pass.
@@ -89,6 +90,7 @@ class Curriculum(Hosting):
         method_options: Mapping[str, Any] | None = None,
         batch_size: int = 128,
         seed: int = 0,
+        shuffle: bool = True,
         measure: Literal["pass", "running"] = "pass",
         measure_set: Any = None,
         measure_batch_size: int | None = None,
@@ -117,7 +119,8 @@ class Curriculum(Hosting):
         measure_set = train_set if measure_set is None else measure_set
         if length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
-        self.method, self.train_set, self.seed, self.batch_size = method, train_set, seed, batch_size
+        self.method, self.train_set, self.seed = method, train_set, seed
+        self.batch_size, self.shuffle = batch_size, shuffle
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
@@ -125,7 +128,7 @@ class Curriculum(Hosting):
         measured = Feed(measure_set, collate_fn, workers, pin_memory, loader_options)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._measured: Sharded | None = None
-        self._order = Order(self.n, batch_size, drop_last, seed)
+        self._order = Order(self.n, batch_size, drop_last, seed, shuffle)
         self._progress = Progress()
         self._steps = Steps(method, self.task, Sharded(torch.full((self.n,), math.inf)), measure, nan_strategy)
         self.overwrite, self._owns_record = overwrite, not isinstance(record, Record)
@@ -237,7 +240,7 @@ class Curriculum(Hosting):
 
     def _said(self) -> dict[str, Any]:
         """What must be the same for ranks to train together and for a state to be resumed."""
-        said = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "measure", "drop_last")}
+        said = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
         knobs, kind = self.method.arguments, type(self.method).__name__
         return {**said, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 

@@ -46,6 +46,7 @@ ROWS = [
     Row("importance-sampling", {"score": "loss", **ALWAYS}, zero={"threshold": float("inf")}, sums="any"),
     Row("group-dro", grouped(), zero=ONE_GROUP, sums="any"),
     Row("group-dro", grouped(step_size=0.5, adjustment=2.0), zero=ONE_GROUP, sums="any"),
+    Row("given-weights", {"weights": [(row % 4) / 2 for row in range(N)]}, zero={"weights": [2.0] * N}, sums="any"),
     Row("jtt", zero={"weight": 1.0}),
     Row("jtt", lambda data: {"errors": data.y == 1, "weight": 5.0}, zero={"weight": 1.0}),
     Row("competence", zero=WHOLE),

@@ -154,3 +154,41 @@ def test_lightning_stays_finite(way: str, tmp_path: Any) -> None:
     Trainer(max_epochs=3, callbacks=[callback], default_root_dir=tmp_path, **quiet).fit(net, loader(rows))
     assert all(value.isfinite().all() for value in net.state_dict().values())
     assert callback.record.epochs[-1]["epoch"] == 3
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("place", ["input", "label"])
+def test_transformers_stays_finite(place: str, parts: int, tmp_path: Any) -> None:
+    """A row whose embedding is NaN, and one whose target, and so only its loss, is infinite."""
+    pytest.importorskip("transformers")
+    from datasets import Dataset
+
+    from ..integrations.hf_problem import bert, trainer
+
+    x = torch.randn(21, 4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = x[:, 0, 0].clone()
+    (x if place == "input" else y)[11] = math.inf
+    rows = Dataset.from_dict({"inputs_embeds": x.tolist(), "labels": y.tolist()}).with_format(
+        "torch", dtype=torch.float64
+    )
+
+    def run(strategy: str) -> Any:
+        options = {
+            "per_device_train_batch_size": 6 // parts,
+            "gradient_accumulation_steps": parts,
+            "learning_rate": 0.01,
+        }
+        more = {"nan_strategy": strategy, "measure": "running"}
+        made = trainer("apw-e", tmp_path, bert(num_labels=1), rows, more, **options)
+        before = [p.detach().clone() for p in made.model.parameters()]
+        made.train()
+        after = list(made.model.parameters())
+        assert all(value.isfinite().all() for value in after)
+        assert any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        return made
+
+    with pytest.raises(ValueError, match=r"NaN or infinite, at rows \[11\]"):
+        run("error")
+    assert run("ignore").curriculum.last[11] == 1e4, "it counts as hard"
+    with pytest.warns(UserWarning, match=r"of rows \[11\] are NaN or infinite; they are left out of their batch"):
+        run("warn")

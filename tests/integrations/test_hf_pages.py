@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast, Trainer
 
 from ..blocks import blocks
 from . import test_trl as sft
+from . import test_trl_pairs as pairs
 from .hf_problem import N, bert, rows, settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,11 +41,18 @@ def test_the_page_of_transformers(tmp_path: Path) -> None:
 
 
 def test_the_page_of_trl(tmp_path: Path) -> None:
-    (block,) = blocks("integrations/trl.md")
+    block, preference, weights = blocks("integrations/trl.md")
     names: dict[str, Any] = {"model": sft.llama(), "train_set": sft.questions(), "args": sft.settings(tmp_path)}
     names["tokenizer"] = sft.SHUFFLED.tokenizer()
     run(block, names)
     assert names["trainer"].curriculum.method.weights.sum().item() == pytest.approx(1)
+    made = pairs.trainer("dpo", tmp_path)
+    names |= {"pair_model": made.model, "ref_model": made.ref_model, "pair_args": made.args}
+    names["pairs"] = pairs.pairs().add_column("weight", [float(row) for row in range(pairs.N)])
+    run(preference, names)
+    assert names["pair_trainer"].curriculum.number == pairs.EPOCHS
+    run(weights, names)
+    assert names["weighted_trainer"].curriculum.method.weights[0] == 0
 
 
 @pytest.fixture

@@ -201,8 +201,8 @@ def test_the_module_is_given_back_as_it_was() -> None:
     assert not hasattr(net, "curriculum")
     assert "forward" not in vars(net.criterion)
     assert net.criterion.reduction == "mean"
-    with pytest.raises(ValueError, match="sampler SequentialSampler"):
-        trainer(PACKAGES[0], callback()).fit(net, loader(shuffle=False))
+    with pytest.raises(ValueError, match="sampler DistributedSampler"):
+        trainer(PACKAGES[0], callback()).fit(net, loader(shuffle=False, **SAMPLERS["DistributedSampler"]))
     assert not hasattr(net, "curriculum")
 
 
@@ -333,7 +333,7 @@ def test_a_training_set_that_changes_its_length() -> None:
 SAMPLERS = {
     "WeightedRandomSampler": {"sampler": WeightedRandomSampler(torch.ones(N), N)},
     "DistributedSampler": {"sampler": DistributedSampler(range(N), 2, 0)},  # type: ignore[arg-type]
-    "SequentialSampler": {},
+    "SequentialSampler": {"sampler": SequentialSampler(range(N - 1))},  # not all rows
     "RandomSampler": {"sampler": torch.utils.data.RandomSampler(range(N), replacement=True)},
 }
 
@@ -410,3 +410,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_plain_run_is_no_other_method() -> None:
     assert outcome(*plain("apw-e"))[1] != outcome(*plain("vanilla"))[1]
+
+
+def test_a_criterion_that_is_not_given_the_rows_is_refused() -> None:
+    net = module(criterion=torch.nn.MSELoss())
+    net.training_step = lambda batch, batch_idx: net.criterion(net(batch[0]).mean(), torch.tensor(0.0).double())
+    with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned \(\)"):
+        trainer(PACKAGES[0], callback("vanilla")).fit(net, loader())

@@ -25,11 +25,12 @@ from transformers import (
 
 from torchcurriculum import Curriculum, Record
 from torchcurriculum.integrations.sequences import sample_losses
-from torchcurriculum.integrations.transformers import CurriculumMixin, CurriculumTrainer
+from torchcurriculum.integrations.transformers import ONE_LOOP, CurriculumMixin, CurriculumTrainer
 
 from .hf_problem import EPOCHS, LENGTH, N, bert, method, rows, settings, tensors, trainer
 
 TOLERANCE = 1e-12
+newer = pytest.mark.skipif(ONE_LOOP, reason="transformers 4 has no such setting")
 
 
 def own_loop(name: str, measure: Any, batch_size: int = 8) -> dict[str, torch.Tensor]:
@@ -166,6 +167,10 @@ def test_a_run_resumes_from_any_checkpoint_bit_equal(name: str, tmp_path: Path) 
     for step in {2, -(-first // 2), steps - 2}:
         torch.manual_seed(99)
         again = trainer(name, tmp_path / "again", bert(0.1), **{**options, "save_strategy": "no"})
+        if ONE_LOOP and name == "s-apw-e":
+            with pytest.raises(ValueError, match="takes all epochs for full ones where it resumes"):
+                again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{steps - 2}"))
+            return
         again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
         assert apart(tensors(again), tensors(whole)) == 0, step
         assert again.state.global_step == steps
@@ -199,7 +204,11 @@ def test_a_later_run_may_write_over_an_earlier_one(saved: Path) -> None:
         ({"data": rows([0] * N)}, "a training set with other labels"),
         ({"data": rows(n=N + 1)}, f"a training set of {N} rows, and this one has {N + 1}"),
         ({"name": "superloss"}, "the state is of APW, and this method is SuperLoss"),
-        ({"per_device_train_batch_size": 4}, "with seed 5 and batch_size 4 that epoch cannot be resumed"),
+        pytest.param(
+            {"per_device_train_batch_size": 4},
+            "with seed 5, batch_size 4, shuffle True it cannot be resumed",
+            marks=pytest.mark.skipif(ONE_LOOP, reason="transformers 4 takes the batch size of the checkpoint"),
+        ),
     ],
 )
 def test_a_foreign_state_is_refused(changes: dict[str, Any], words: str, saved: Path, tmp_path: Path) -> None:
@@ -318,6 +327,7 @@ def test_without_a_training_set_it_evaluates(tmp_path: Path) -> None:
         made.train()
 
 
+@newer
 def test_what_the_settings_say_about_the_loader(tmp_path: Path) -> None:
     options = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 3}
     loader = trainer("vanilla", tmp_path, dataloader_multiprocessing_context="fork", **options).get_train_dataloader()
@@ -428,10 +438,10 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
 
 
 class Sorted(Trainer):
-    """A user's own order of the rows."""
+    """A user's own choice of rows."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return torch.utils.data.SequentialSampler(self.train_dataset)  # type: ignore[arg-type]
+        return torch.utils.data.SequentialSampler(range(N - 1))
 
 
 class Loading(Trainer):
@@ -451,10 +461,16 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
 @pytest.mark.parametrize(
     ("options", "more", "words"),
     [
-        ({"train_sampling_strategy": "group_by_length"}, {}, "the method decides which rows come when"),
+        (
+            {"group_by_length": True} if ONE_LOOP else {"train_sampling_strategy": "group_by_length"},
+            {},
+            "the method decides which rows come when",
+        ),
         ({}, {"compute_loss_func": lambda outputs, labels, num_items_in_batch: outputs.loss}, "pass loss_fn"),
         ({"label_smoothing_factor": 0.1}, {"loss_fn": lambda logits, y: logits[:, 0]}, "not loss_fn; smooth there"),
-        ({"dataloader_in_order": False, "dataloader_num_workers": 1}, {}, "known by its place in the epoch"),
+        pytest.param(
+            {"dataloader_in_order": False, "dataloader_num_workers": 1}, {}, "known by its place", marks=newer
+        ),
         ({"ignore_data_skip": True}, {}, "ignore_data_skip"),
         ({"accelerator_config": {"split_batches": True}}, {}, "leave split_batches and dispatch_batches alone"),
         ({}, {"method": method("apw-e", N + 1)}, f"made for {N + 1} rows and the training set has {N}"),

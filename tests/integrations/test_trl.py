@@ -54,7 +54,7 @@ def settings(folder: Path, **options: Any) -> SFTConfig:
         "optim": "sgd",
         "learning_rate": 0.5,
         "lr_scheduler_type": "constant",
-        "max_grad_norm": 0.0,
+        "max_grad_norm": 1e9,
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",
@@ -168,7 +168,7 @@ def test_other_answers_are_refused_on_resume(tmp_path: Path) -> None:
     [
         (
             {"packing": True, "packing_strategy": "wrapped", "max_length": 16},
-            "packing and padding_free put several rows",
+            "packing makes one row of several, and each row has a weight of its own; padding_free=True",
         ),
         ({"loss_type": "dft"}, "loss_type must be 'nll'"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is not known to trl's fused head"),
@@ -177,6 +177,27 @@ def test_other_answers_are_refused_on_resume(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=words):
         trainer("apw-e", tmp_path, **options)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "apw-e"])
+def test_without_padding_each_row_keeps_its_weight(name: str, tmp_path: Path) -> None:
+    """Rows of several lengths are joined into one sequence; losses, metrics and the run are those with padding."""
+    padded, joined = (trainer(name, tmp_path / str(free), padding_free=free, max_length=None) for free in (False, True))
+    widths: list[tuple[int, ...]] = []
+    joined.model.register_forward_pre_hook(
+        lambda _, given, named: widths.append(named["input_ids"].shape), with_kwargs=True
+    )
+    assert norms(joined) == pytest.approx(norms(padded), rel=1e-4)
+    assert {rows for rows, _ in widths} == {1}
+    lengths = [len(item["input_ids"]) for item in joined.train_dataset]
+    assert len(set(lengths)) > 1
+    passes = EPOCHS * (2 if name == "apw-e" else 1)  # with the measuring pass
+    assert sum(width for _, width in widths) == passes * sum(lengths)  # no token of padding
+    assert torch.allclose(joined.curriculum.last, padded.curriculum.last, rtol=1e-4)
+    logged = [[entry for entry in run.state.log_history if "loss" in entry] for run in (joined, padded)]
+    for ours, expected in zip(*logged, strict=True):
+        for key in ("loss", "entropy", "mean_token_accuracy", "num_tokens"):
+            assert ours[key] == pytest.approx(expected[key], rel=1e-3), key
 
 
 def test_rows_that_trl_drops_are_no_rows_of_the_method(tmp_path: Path) -> None:

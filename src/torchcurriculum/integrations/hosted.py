@@ -161,13 +161,12 @@ class Epochs:
         """Nothing."""
 
 
-def loader_settings(loader: Any, ranks: int = 1, in_order: bool = False) -> dict[str, Any]:
+def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
     """What a user's training loader says, as ``Curriculum`` calls it; what a curriculum would override is refused.
 
     Args:
         loader: A ``DataLoader`` over a map-style data set.
         ranks: Processes that each take a batch of the loader's size.
-        in_order: Whether a loader without ``shuffle=True`` will do, because the user has not said anything about it.
 
     Example:
         >>> loader_settings(DataLoader([1, 2, 3], batch_size=2, shuffle=True), ranks=2)["batch_size"]
@@ -175,13 +174,14 @@ def loader_settings(loader: Any, ranks: int = 1, in_order: bool = False) -> dict
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
-    length_of(loader.dataset, "the training set")
-    sampler, decides = loader.sampler, "the curriculum decides which rows make a batch and shares them among ranks"
+    n = length_of(loader.dataset, "the training set")
+    sampler: Any = loader.sampler
+    decides = "the curriculum decides which rows make a batch and shares them among ranks"
     if type(loader.batch_sampler) is not BatchSampler:
         raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
     shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-    if not shuffled and not (in_order and type(sampler) is SequentialSampler):
-        words = "pass shuffle=True and no sampler, or train without a curriculum"
+    if not (shuffled or type(sampler) is SequentialSampler) or len(sampler) != n:
+        words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
         raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
     if loader.num_workers and not getattr(loader, "in_order", True):
         raise ValueError("the training loader has in_order=False, and the rows of a batch are known by its place")
@@ -193,6 +193,7 @@ def loader_settings(loader: Any, ranks: int = 1, in_order: bool = False) -> dict
         "workers": loader.num_workers,
         "pin_memory": loader.pin_memory,
         "drop_last": loader.drop_last,
+        "shuffle": shuffled,
         "loader_options": {name: value for name in options if (value := getattr(loader, name))},
     }
 

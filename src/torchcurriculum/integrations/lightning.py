@@ -32,7 +32,7 @@ else:
 __all__ = ["CurriculumCallback"]
 
 OWN = ("method", "method_options", "epochs", "loss_fn")
-TOLD = (*OWN, "train_set", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last")
+TOLD = (*OWN, "train_set", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last", "shuffle")
 SETTINGS = [name for name in inspect.signature(Curriculum).parameters if name not in TOLD]
 SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
@@ -45,9 +45,9 @@ class CurriculumCallback(Callback):
     ``return self.curriculum(losses, batch)`` with one loss per sample, and ``self.curriculum.loss(batch)`` serves
     methods that change the batch. Elsewhere (validation) the criterion is the user's own.
 
-    The training loader must be a ``DataLoader`` with ``shuffle=True``, since the curriculum decides which rows make a
-    batch; its batch size is that of one process. rho, alpha, eprop and the phase (0 early, 1 later) go to the trainer's
-    logger, and the state into Lightning's own checkpoints.
+    The training loader must be a ``DataLoader`` without a sampler, since the curriculum decides which rows make a
+    batch; with ``shuffle=False`` rows keep their order. Its batch size is that of one process. rho, alpha, eprop and
+    the phase (0 early, 1 later) go to the trainer's logger, and the state into Lightning's own checkpoints.
 
     Args:
         method: A name, a class, a method, or a function ``(n, epochs, **options) -> method``, as in ``Curriculum``.

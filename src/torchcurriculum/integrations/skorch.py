@@ -131,7 +131,8 @@ class CurriculumNet(NeuralNetClassifier):
     def _make_curriculum(self, loader: Any) -> Curriculum:
         saved = self.saved_ if self.curriculum_ is None else self.curriculum_.state_dict()
         method, said = copy.deepcopy(self.method), self.get_params_for("iterator_train")
-        settings = loader_settings(loader, in_order=not {"shuffle", "sampler"} & set(said))
+        settings = loader_settings(loader)
+        settings["shuffle"] |= not {"shuffle", "sampler"} & set(said)  # skorch shuffles only if told to
         curriculum = Curriculum(
             make_method(method, len(loader.dataset), None, self.get_params_for("method"), max(1, self.max_epochs)),
             loader.dataset,

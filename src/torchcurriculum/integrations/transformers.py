@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from ..checkpoint import Checkpoint
 from ..core import Forward, LossFunction, checks
@@ -22,14 +22,15 @@ from ..named import MethodLike, make_method
 from ..record import Record
 from .sequences import ROWS, RowCollator, Rows, sample_losses
 
-NEEDS = "transformers 5.4 or newer"
+NEEDS = "transformers 4.57, or 5.4 and newer"
 try:
     from transformers import Trainer
     from transformers import __version__ as version
     from transformers.trainer_utils import has_length
 except ImportError as error:
     raise ImportError(f"this needs {NEEDS}: pip install 'torchcurriculum[transformers]'") from error
-if not hasattr(Trainer, "_run_epoch"):
+ONE_LOOP = version.startswith("4.57.")  # which trains in one long method, without one for each epoch
+if not (ONE_LOOP or hasattr(Trainer, "_run_epoch")):
     raise ImportError(f"this needs {NEEDS}, and {version} is installed: pip install -U 'torchcurriculum[transformers]'")
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class CurriculumMixin(Base):
         for words, refused in self.refusals(loss_fn).items():
             if refused:
                 raise ValueError(f"{type(self).__name__}: {words}")
-        self._stepping = False
+        self._stepping = self._begun = False
         self._method, self._method_options = method, method_options
         self._settings: dict[str, Any] = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
         self._settings |= {"samples": samples, "nan_strategy": nan_strategy}
@@ -91,14 +92,14 @@ class CurriculumMixin(Base):
 
     def _begin_anew(self, **changes: Any) -> None:
         """Makes the curriculum: at construction, and where training begins again from the first step."""
-        args, data, collate = self.args, self.train_dataset, self.data_collator
+        args, data, collate = self.args, self.train_dataset, self.training_collator()
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
         else:
             collate = self._get_collator_with_removed_columns(collate, "training")
         method, self._method = self._method, copy.deepcopy(self._method)  # one for now, one for another time
         given = {**self._settings, **changes}
-        processes = args.dataloader_multiprocessing_context if args.dataloader_num_workers else None
+        processes = getattr(args, "dataloader_multiprocessing_context", None) if args.dataloader_num_workers else None
         told: dict[str, Any] = {
             "forward": given["forward"] or self.default_forward,
             "loss_fn": given["loss_fn"] or self.default_loss(),
@@ -114,6 +115,7 @@ class CurriculumMixin(Base):
                 "multiprocessing_context": processes,
             },
             "drop_last": args.dataloader_drop_last,
+            "shuffle": type(self._get_train_sampler()) is not SequentialSampler,
         }
         method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
         self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
@@ -125,6 +127,10 @@ class CurriculumMixin(Base):
         args, batch = self.args, self._train_batch_size * self.args.world_size
         steps_as_epochs = args.max_steps * args.gradient_accumulation_steps * batch / n
         return max(1, math.ceil(steps_as_epochs if args.max_steps > 0 else args.num_train_epochs))
+
+    def training_collator(self) -> Any:
+        """What makes a training batch of rows."""
+        return self.data_collator
 
     def default_loss(self) -> LossFunction:
         """The model's own loss, one for each sequence."""
@@ -152,6 +158,8 @@ class CurriculumMixin(Base):
             return super().get_train_dataloader()
         loader: Any = self.curriculum.loader()
         loader.total_batch_size = self.curriculum.batch_size  # as Accelerate's loaders have it
+        if ONE_LOOP:
+            loader.set_epoch = self._begin_epoch  # called before the loop asks for the steps of an epoch
         return loader
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
@@ -186,17 +194,42 @@ class CurriculumMixin(Base):
         if self.curriculum is not None and (self.curriculum.number or rows != self.curriculum.batch_size):
             self._train_batch_size = batch_size
             self._begin_anew(overwrite=True)
-        return super()._inner_training_loop(batch_size, *args, **kwargs)
+        self._begun, self._resumed_from = False, kwargs.get("resume_from_checkpoint")
+        trained = super()._inner_training_loop(batch_size, *args, **kwargs)
+        if self._begun:
+            self._end_epoch()
+        return trained
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """An epoch of transformers 4; it counts those that a checkpoint has by the steps of full ones."""
+        if self._begun:
+            self._end_epoch()
+        elif epoch != self.curriculum.progress()[0]:
+            words = "takes all epochs for full ones where it resumes, and those of this method are not"
+            raise ValueError(f"transformers {version} {words}; resume with transformers 5.4 or newer")
+        self._begun = True
+        self._start_epoch(self.model_wrapped)
+
+    def _load_callback_state(self) -> None:
+        super()._load_callback_state()
+        if ONE_LOOP:
+            self._load_curriculum(self._resumed_from)
 
     def _run_epoch(self, *args: Any, **parts: Any) -> None:
+        steps = self._start_epoch(parts["model"])
+        updates = math.ceil(steps / self.args.gradient_accumulation_steps)
+        super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
+        self._end_epoch()
+
+    def _start_epoch(self, model: nn.Module) -> int:
         data: Any = self.train_dataset
         if len(data) != self.curriculum.n:
             words = f"the training set had {self.curriculum.n} rows and now has {len(data)}"
             raise ValueError(f"{words}; a curriculum keeps something for every row, so make a new trainer")
-        self.curriculum.start(parts["model"])
-        steps = len(self.curriculum.loader())
-        updates = math.ceil(steps / self.args.gradient_accumulation_steps)
-        super()._run_epoch(*args, **{**parts, "steps_in_epoch": steps, "num_update_steps_per_epoch": updates})
+        self.curriculum.start(model)
+        return len(self.curriculum.loader())
+
+    def _end_epoch(self) -> None:
         self.curriculum.finish()
         if self.args.logging_strategy != "no":
             row = {name: x for name, x in self.curriculum.record.epochs[-1].items() if name != "seconds"}
@@ -216,23 +249,28 @@ class CurriculumMixin(Base):
         found = super()._init_training_state(max_steps, num_update_steps_per_epoch, num_train_epochs, resume, trial)
         if resume is None:
             return found
-        if Checkpoint(Path(resume) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
-            raise ValueError(f"{resume} holds no state of the curriculum at step {self.state.global_step}")
+        self._load_curriculum(resume)
         return self.curriculum.progress()
+
+    def _load_curriculum(self, folder: Any) -> None:
+        if Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
+            raise ValueError(f"{folder} holds no state of the curriculum at step {self.state.global_step}")
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
         """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
         args: Any = self.args
-        sampler = self._get_train_sampler()
+        data: Any = self.train_dataset
+        sampler: Any = self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
-        chosen = sampler is not None and type(sampler) is not RandomSampler
-        split = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.parallelism_config is not None
+        known = sampler is None or (type(sampler) in (RandomSampler, SequentialSampler) and len(sampler) == len(data))
+        split = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        split = split or getattr(self.accelerator, "parallelism_config", None) is not None
         return {
-            "it needs a train_dataset with a length and row numbers": (
-                self.train_dataset is not None and not has_length(self.train_dataset)
+            "it needs a train_dataset with a length and row numbers": (data is not None and not has_length(data)),
+            "the method decides which rows come when, so a sampler (_get_train_sampler, a train_sampling_strategy but "
+            "'random' and 'sequential') or get_train_dataloader of your own cannot": (
+                not known or loader is not Trainer.get_train_dataloader
             ),
-            "the method decides which rows come when, so a sampler (train_sampling_strategy, _get_train_sampler) or "
-            "get_train_dataloader of your own cannot": chosen or loader is not Trainer.get_train_dataloader,
             "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
                 self.compute_loss_func is not None
             ),

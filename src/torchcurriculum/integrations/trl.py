@@ -1,23 +1,27 @@
-"""trl: `CurriculumSFTTrainer`, supervised fine-tuning in which each sequence has a weight."""
+"""trl: supervised fine-tuning, DPO and reward models in which each sequence, or each pair of answers, has a weight."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import LossFunction, distributed
-from .sequences import ROWS, mean_of_tokens
+from .sequences import IGNORED, ROWS, mean_of_tokens
 from .transformers import CurriculumMixin
 
 try:
-    from trl import SFTTrainer
+    from trl import DPOTrainer, RewardTrainer, SFTTrainer
 except ImportError as error:
     raise ImportError("this needs trl 1.16 or newer: pip install 'torchcurriculum[trl]'") from error
 
-__all__ = ["CurriculumSFTTrainer"]
+__all__ = ["CurriculumDPOTrainer", "CurriculumRewardTrainer", "CurriculumSFTTrainer"]
+
+MIXTURE = "the auxiliary loss of a mixture of experts is of no row; set router_aux_loss_coef=0.0"
 
 
 class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
@@ -34,27 +38,29 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
 
     def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         """The loss of each next token, (B, T - 1)."""
-        outputs = model(**inputs, use_cache=False, fused_lm_head=True)
+        outputs = model(**(_joined(inputs) if self.padding_free else inputs), use_cache=False, fused_lm_head=True)
         if self._stepping:
             self._note_metrics(outputs, inputs)
-        return -outputs.log_probs
+        return -(_apart(outputs.log_probs, inputs) if self.padding_free else outputs.log_probs)
 
     def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """Everything, since the fused head needs the labels, and the labels."""
         return {name: value for name, value in inputs.items() if name != ROWS}, inputs["labels"]
 
+    def training_collator(self) -> Any:
+        """The trainer's own; without padding, rows are joined behind the method, which must tell them apart."""
+        collate: Any = self.data_collator
+        return dataclasses.replace(collate, padding_free=False) if self.padding_free else collate
+
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
         """Beside those of any trainer, what would join several rows into one or change the loss of a token."""
         args: Any = self.args
         return super().refusals(loss_fn) | {
-            "packing and padding_free put several rows into one sequence, and each row has a weight of its own": (
-                args.packing or self.padding_free
-            ),
+            "packing makes one row of several, and each row has a weight of its own; padding_free=True with "
+            "max_length=None also trains without padding": args.packing,
             "loss_type must be 'nll': the method weighs the negative log-likelihood": args.loss_type != "nll",
             "label_smoothing_factor is not known to trl's fused head": self.label_smoother is not None,
-            "the auxiliary loss of a mixture of experts is of no row; set router_aux_loss_coef=0.0": (
-                self.aux_loss_enabled
-            ),
+            MIXTURE: self.aux_loss_enabled,
         }
 
     def _note_metrics(self, outputs: Any, inputs: dict[str, Any]) -> None:
@@ -66,3 +72,139 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
         metrics["entropy"].append(entropy / max(valid, 1))
         metrics["mean_token_accuracy"].append(right / max(valid, 1))
         metrics["num_tokens"] = [self._total_train_tokens]
+
+
+class PairMixin(CurriculumMixin):
+    """For trainers whose rows are pairs of a chosen and a rejected answer; see ``CurriculumMixin``.
+
+    A pair is a row of two classes, and its label is 0: the outputs are (B, 2) rewards, the chosen one's first, and
+    their cross-entropy is the usual loss, -log sigmoid(chosen - rejected). So an audit that suggests class 1 says that
+    a pair looks swapped.
+    """
+
+    noted: Mapping[str, str]  # what trl calls the numbers of a batch
+    _metrics: Any
+    _total_train_tokens: int
+
+    def default_loss(self) -> LossFunction:
+        """-log sigmoid(chosen - rejected)."""
+        return lambda rewards, first: F.cross_entropy(rewards, first, reduction="none")
+
+    def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
+        """(B, 2, ...) of what trl stacks, the chosen half first; and B zeros."""
+        ids = inputs["input_ids"]
+        pairs = len(ids) // 2
+        parts = {name: value for name, value in inputs.items() if name != ROWS}
+        x = {key: _stack(value, pairs) if len(value) == 2 * pairs else value for key, value in parts.items()}
+        return x, ids.new_zeros(pairs)
+
+    def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """(B, 2) rewards of the chosen and the rejected answer."""
+        flat = {key: value.transpose(0, 1).flatten(0, 1) if value.ndim == 3 else value for key, value in inputs.items()}
+        rewards = self.rewards(model, flat)
+        if self._stepping:
+            self._note_metrics(rewards.detach().double(), inputs["attention_mask"])
+        return rewards
+
+    def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """(B, 2) rewards from inputs as trl has them."""
+        raise NotImplementedError
+
+    def _note_metrics(self, rewards: Tensor, mask: Tensor) -> None:
+        """What trl logs in training, over all ranks."""
+        chosen, rejected = rewards.unbind(1)
+        one = torch.ones_like(chosen)
+        sums = [chosen.sum(), rejected.sum(), (chosen > rejected).sum(), one.sum(), mask.sum()]
+        chosen_sum, rejected_sum, right, pairs, tokens = distributed.total(
+            torch.stack([x.double() for x in sums])
+        ).tolist()
+        numbers = {"chosen": chosen_sum, "rejected": rejected_sum, "right": right, "margin": chosen_sum - rejected_sum}
+        self._total_train_tokens += int(tokens)
+        for name, told in self.noted.items():
+            self._metrics["train"][told].append(numbers[name] / pairs)
+        self._metrics["train"]["num_tokens"] = [self._total_train_tokens]
+
+
+class CurriculumDPOTrainer(PairMixin, DPOTrainer):
+    """``trl.DPOTrainer`` with a method: the only new argument is ``method=``.
+
+    The rewards of a pair are beta (log pi - log pi_ref) of its answers. The loss is that of ``loss_type="sigmoid"``, or
+    any ``loss_fn(rewards, zeros) -> (B,)`` of the (B, 2) rewards.
+    """
+
+    noted = {  # noqa: RUF012
+        "chosen": "rewards/chosen",
+        "rejected": "rewards/rejected",
+        "right": "rewards/accuracies",
+        "margin": "rewards/margins",
+    }
+
+    def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """beta times the log-ratios to the reference model, which is asked unless trl has done so beforehand."""
+        known = [inputs.pop(name, None) for name in ("ref_chosen_logps", "ref_rejected_logps")]
+        if known[0] is None:
+            known = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
+        counted = inputs.pop("completion_mask")
+        labels = inputs["input_ids"].masked_fill(counted == 0, IGNORED)
+        outputs = model(**inputs, labels=labels, use_cache=False, fused_lm_head=True)
+        logs = outputs.log_probs[:, 1 - labels.shape[1] :].sum(1)  # without a tuned prompt, which stands in front
+        return self.beta * (torch.stack(logs.chunk(2), 1) - torch.stack(list(known), 1))
+
+    def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
+        """Beside those of any trainer, other losses and what is not of one pair."""
+        plain = not self.use_weighting and self.ld_alpha is None and self.f_divergence_type == "reverse_kl"
+        return super().refusals(loss_fn) | {
+            "loss_type must be 'sigmoid'; for another loss pass loss_fn(rewards, zeros), one for each pair": (
+                self.loss_types != ["sigmoid"] or self.loss_weights != [1.0]
+            ),
+            "use_weighting, ld_alpha and f_divergence_type change the loss of a pair; leave them alone": not plain,
+            "pairs with images are not supported": self._is_vision_dataset,
+            MIXTURE: self.aux_loss_enabled,
+        }
+
+
+class CurriculumRewardTrainer(PairMixin, RewardTrainer):
+    """``trl.RewardTrainer`` with a method: the only new argument is ``method=``.
+
+    A column ``margin`` is taken off the chosen reward, as trl does.
+    """
+
+    noted = {"right": "accuracy", "margin": "margin"}  # noqa: RUF012
+
+    def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """The model's own, the margin taken off the chosen one."""
+        margin = inputs.pop("margin", 0.0)
+        chosen, rejected = model(**inputs, use_cache=False).logits.squeeze(-1).chunk(2)
+        return torch.stack([chosen - margin, rejected], 1)
+
+    def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
+        """Beside those of any trainer, a term that is not of the usual loss."""
+        words = "center_rewards_coefficient adds to the loss; pass loss_fn(rewards, zeros), which adds the term"
+        return super().refusals(loss_fn) | {words: self.args.center_rewards_coefficient is not None}
+
+
+def _stack(value: Tensor, pairs: int) -> Tensor:
+    return value.unflatten(0, (2, pairs)).transpose(0, 1)
+
+
+def _joined(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The rows of a padded batch as one sequence without padding; positions say where each begins.
+
+    Example:
+        >>> mask, ids = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([[5, 6, 0], [7, 8, 9]])
+        >>> joined = _joined({"input_ids": ids, "labels": ids, "attention_mask": mask})
+        >>> {name: value.tolist() for name, value in joined.items()}
+        {'input_ids': [[5, 6, 7, 8, 9]], 'labels': [[-100, 6, -100, 8, 9]], 'position_ids': [[0, 1, 0, 1, 2]]}
+    """
+    own = inputs["attention_mask"].bool()
+    positions = (own.cumsum(1) - 1)[own][None]
+    labels = inputs["labels"][own][None].masked_fill(positions == 0, IGNORED)
+    return {"input_ids": inputs["input_ids"][own][None], "labels": labels, "position_ids": positions}
+
+
+def _apart(values: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    """(B, T - 1) the values of next tokens of a joined batch, each in its row again."""
+    own = inputs["attention_mask"].bool()
+    rows = values.new_zeros(own.shape)
+    rows[own] = F.pad(values[0], (1, 0))
+    return rows[:, 1:]

@@ -72,7 +72,7 @@ def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tup
     if reduction in ("sum", "batchmean"):
         return losses.flatten(1).sum(1) if losses.ndim > 1 else losses, None
     share = _share(losses, y, criterion)
-    if losses.ndim == 1:
+    if losses.ndim <= 1:
         return losses, share
     losses = losses.flatten(1)
     if share is None:

@@ -21,6 +21,7 @@ from .efficient_train import EfficientTrain
 from .efficient_train_plus import EfficientTrainPlus
 from .elr import ELR
 from .ema import EMA
+from .given_weights import GivenWeights
 from .group_dro import GroupDRO
 from .importance_sampling import ImportanceSampling
 from .infobatch import InfoBatch
@@ -84,6 +85,7 @@ __all__ = [
     "CutMix",
     "EfficientTrain",
     "EfficientTrainPlus",
+    "GivenWeights",
     "GroupDRO",
     "ImportanceSampling",
     "InfoBatch",

@@ -15,14 +15,16 @@ __all__ = ["Order", "check_plan"]
 class Order:
     """The batches of an epoch as a function of (seed, epoch, rank): a resumed run needs no generator state.
 
-    The rows are shuffled and cut into batches of ``batch_size``. A single row that would be left over joins the batch
-    before it: how many rows there are is the plan's doing, and batch norm cannot take a batch of one.
+    The rows are shuffled, if they are to be, and cut into batches of ``batch_size``. A single row that would be left
+    over joins the batch before it: how many rows there are is the plan's doing, and batch norm cannot take a batch of
+    one.
 
     Args:
         n: Rows of the training set.
         batch_size: Rows of the global batch.
         drop_last: Leave out the last rows if they do not fill a batch.
         seed: The curriculum's.
+        shuffle: Whether rows are shuffled; if not, they come in the order of the plan.
 
     Example:
         >>> order = Order(5, batch_size=2, drop_last=False, seed=0)
@@ -31,8 +33,8 @@ class Order:
         [2, 3]
     """
 
-    def __init__(self, n: int, batch_size: int, drop_last: bool, seed: int) -> None:
-        self.n, self.batch_size, self.drop_last, self.seed = n, batch_size, drop_last, seed
+    def __init__(self, n: int, batch_size: int, drop_last: bool, seed: int, shuffle: bool = True) -> None:
+        self.n, self.batch_size, self.drop_last, self.seed, self.shuffle = n, batch_size, drop_last, seed, shuffle
         self.begin(0, None)
 
     def begin(self, number: int, rows: Tensor | None) -> None:
@@ -44,7 +46,7 @@ class Order:
     def batches(self) -> list[Tensor]:
         """The rows of every global batch."""
         if self._batches is None:
-            self._batches = self._shuffle()
+            self._batches = self._cut()
         return self._batches
 
     def mine(self) -> list[Tensor]:
@@ -80,10 +82,12 @@ class Order:
             ranks = max(1, len(batch) // 2)
         return batch[rank() :: ranks] if rank() < ranks else batch[:0]
 
-    def _shuffle(self) -> list[Tensor]:
+    def _cut(self) -> list[Tensor]:
         rows = torch.arange(self.n) if self.rows is None else self.rows
-        generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
-        batches = list(rows[torch.randperm(len(rows), generator=generator)].split(self.batch_size))
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
+            rows = rows[torch.randperm(len(rows), generator=generator)]
+        batches = list(rows.split(self.batch_size))
         if self.drop_last and len(batches) > 1 and len(batches[-1]) < self.batch_size:
             batches.pop()
         if len(batches) > 1 and len(batches[-1]) == 1 < self.batch_size:

@@ -64,6 +64,7 @@ KINDS: dict[str, Any] = {
     "batch_size": int,
     "measure": str,
     "drop_last": bool,
+    "shuffle": bool,
     "epoch": int,
     "step": int,
     "open": bool,
@@ -88,6 +89,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"a state is a dict, got {type(state).__name__}")
+    state = {"shuffle": True, **state}  # as before there was a choice
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}; this version reads {FORMAT}")
     for name, kind in KINDS.items():
@@ -109,11 +111,9 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
-    if state["open"] and (state["seed"], state["batch_size"]) != (now["seed"], now["batch_size"]):
-        raise ValueError(
-            f"the state was taken inside an epoch with seed {state['seed']} and batch_size {state['batch_size']}; "
-            f"with seed {now['seed']} and batch_size {now['batch_size']} that epoch cannot be resumed"
-        )
+    cut = [", ".join(f"{name} {said[name]}" for name in ("seed", "batch_size", "shuffle")) for said in (state, now)]
+    if state["open"] and cut[0] != cut[1]:
+        raise ValueError(f"the state was taken inside an epoch with {cut[0]}; with {cut[1]} it cannot be resumed")
     other = [name for name in ("measure", "drop_last") if state[name] != now[name]]
     other += [f"knobs.{name}" for name in {**state["knobs"], **now["knobs"]} if _knob(state, name) != _knob(now, name)]
     if other and knobs == "same":

@@ -529,10 +529,8 @@ def line(result: dict) -> str:
     text = f"{c['name'][:28]:28} {c['set']:8} s{c['seed']} e{r['epoch']:3} raw {a['acc']:5.2f}/{a['eprop']:5.2f}"
     text += f" avg {v['acc']:5.2f}/{v['eprop']:5.2f} ece {v['ece']:4.1f} | q {w['q']} aum {w['aum']} gap {w['gap']} |"
     text += f" share am {u['argmax']:.3f} by {u['bayes']:.3f} | kr {r['kept_right']:.3f} rk {r['right_kept']:.3f}"
-    return (
-        text
-        + f" tr {r['target_right']:.3f} w {r['weight']:.2f} | {r['passes']:.0f}p {r['s']:.0f}s power {r.get('power')} mr {r['memory_right']:.3f}"
-    )
+    text += f" tr {r['target_right']:.3f} w {r['weight']:.2f} power {r['power']} | {r['passes']:.0f}p {r['s']:.0f}s"
+    return text
 
 
 def pack(jobs: Path, root: Path, out: Path, workers: int, watch: bool) -> None:

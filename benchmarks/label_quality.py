@@ -1,6 +1,6 @@
 """Do the audit's numbers mean what they say? Simulated noise, out-of-fold probabilities, known truth; writes one page.
 
-    python benchmarks/label_quality.py [--cases 200] [--out docs/results/label-quality]
+    python benchmarks/label_quality.py [--cases 100] [--out docs/results/label-quality]
 
 Each case draws classes (2 to 100), noise (uniform, to the next class, or by class; 0 to 40 %), how hard the data are
 and a classifier of scikit-learn, flips labels, and audits the probabilities of five folds. OUT.json keeps every case
@@ -201,7 +201,7 @@ other cases. "It speaks" where `health` is empty; elsewhere it calls nothing wro
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--base", type=int, default=4000)
     parser.add_argument("--out", type=Path, default=Path("docs/results/label-quality"))
     options = parser.parse_args()

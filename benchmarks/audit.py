@@ -1,11 +1,9 @@
-"""How well the audit finds wrong labels, beside cleanlab on the same model's probabilities; writes one table.
+"""How well the audit finds wrong labels in a run's own memory, beside cleanlab on the same run; prints one table.
 
     python benchmarks/audit.py                                     # digits with 0, 10, 20 and 40 % flips
-    python benchmarks/audit.py --wrench DIR                        # and the real weak labels of DIR/trec, DIR/youtube
     python benchmarks/audit.py --records DIR ... [--no-digits]     # and records of `curriculum run` that know the truth
     python benchmarks/audit.py --judged FILE ... [--no-digits]     # and what `beyond.py` judged on another machine
 
-Results are kept by name in OUT.json, so that parts can be measured on different machines; OUT.md is written from it.
 cleanlab comes with `pip install cleanlab`; without it its rows are left out.
 """
 
@@ -24,19 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from common import epochs_of
-from torch import nn
 
-from torchcurriculum import Arrays, Curriculum, Record, methods, theory
-from torchcurriculum.audit import Audit, Predictions, audit
-from torchcurriculum.distributed import derive, evaluating
-from torchcurriculum.lab.data import hashed_words, load_wrench, majority_vote
-from torchcurriculum.lab.models import digits_cnn
-from torchcurriculum.lab.provenance import environment
+from torchcurriculum import Record, theory
+from torchcurriculum.audit import Audit, audit
 from torchcurriculum.lab.recipe import Recipe
 from torchcurriculum.lab.recipes import RECIPES
-from torchcurriculum.lab.sources import load_data
 from torchcurriculum.lab.trainer import train
 from torchcurriculum.record import RecordError
 
@@ -48,7 +38,6 @@ NAMES = {
     for name, words in {"n40": "CIFAR-10, 40% flipped", "worse": "CIFAR-10N worse", "clean": "CIFAR-10, clean"}.items()
     for net in ("simple-cnn", "resnet18-3x3")
 }
-MARKER = "\n## What it says\n"
 Row = dict[str, Any]
 Run = tuple[str, str, Record]  # data, method, what happened
 
@@ -71,69 +60,6 @@ def digits_runs(seeds: list[int], rates: list[float]) -> Iterator[Run]:
 
 def digits_name(rate: float) -> str:
     return f"digits, {rate:.0%} flipped"
-
-
-def cross_validated(recipe: Recipe, seed: int, folds: int) -> np.ndarray:
-    """(N, C) probabilities of plain networks that did not see the row, at their best-validation epoch."""
-    sets = load_data(recipe, seed).sets
-    train_set, valid_set = sets["train"], sets["valid"]
-    assert isinstance(train_set, Arrays)
-    assert isinstance(valid_set, Arrays)
-    x, labels, n = train_set.x, train_set.y, len(train_set)
-    place = torch.randperm(n, generator=torch.Generator().manual_seed(derive(seed, "folds"))) % folds
-    shares = torch.zeros(n, 10)
-    for fold in range(folds):
-        inside, outside = place != fold, place == fold
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, "initial weights", fold))
-            model = digits_cnn()
-        best = -1.0
-        for _ in plain_epochs(model, Arrays(x[inside], labels[inside]), recipe, seed):
-            with evaluating(model), torch.no_grad():
-                valid = (model(valid_set.x).argmax(1) == valid_set.y).double().mean().item()
-                if valid > best:
-                    best, shares[outside] = valid, model(x[outside]).softmax(1)
-    return shares.numpy()
-
-
-def plain_epochs(model: nn.Module, data: Arrays, recipe: Recipe, seed: int) -> Iterator[int]:
-    """Trains as the recipe says, and stops after every epoch to be looked at."""
-    curriculum = Curriculum(methods.build("vanilla", len(data), recipe.epochs), data, batch_size=64, seed=seed)
-    return epochs_of(model, curriculum, recipe.epochs, recipe.lr)
-
-
-def wrench_runs(folder: Path, seeds: list[int], epochs: int = 20) -> Iterator[Run]:
-    """A network with one hidden layer over hashed words, trained on the majority vote of the rules."""
-    for data in ("trec", "youtube"):
-        parts = load_wrench(folder / data)
-        votes = majority_vote(parts["train"].weak)
-        covered = votes >= 0
-        texts = [text for text, kept in zip(parts["train"].texts, covered, strict=True) if kept]
-        train_set = Arrays(hashed_words(texts), votes[covered])
-        valid = Arrays(hashed_words(parts["valid"].texts), parts["valid"].labels)
-        for seed in seeds:
-            for name in ("vanilla", "apw-e"):
-                record = text_run(name, train_set, valid, len(parts["train"].names), seed, epochs)
-                record.set_array("clean", parts["train"].labels[covered].numpy())
-                yield f"{data}, majority vote of rules", name, record
-
-
-def text_run(name: str, train_set: Arrays, valid: Arrays, classes: int, seed: int, epochs: int) -> Record:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "initial weights"))
-        model = nn.Sequential(nn.Linear(train_set.x.shape[1], 64), nn.ReLU(), nn.Linear(64, classes))
-    options = {"threshold": "auto"} if "apw" in name else {}
-    method = methods.build(name, len(train_set), epochs, **options)
-    curriculum = Curriculum(method, train_set, batch_size=64, seed=seed, samples=True)
-    predictions, best = Predictions(train_set.y, classes), -1.0
-    for _ in epochs_of(model, curriculum, epochs, 0.5):
-        with torch.no_grad():
-            accuracy = (model(valid.x).argmax(1) == valid.y).double().mean().item()
-            predictions.note(model(train_set.x), accuracy > best)
-        best = max(best, accuracy)
-    for word, values in {"labels": train_set.y.numpy(), **predictions.arrays()}.items():
-        curriculum.record.set_array(word, values)
-    return curriculum.record
 
 
 def record_runs(folders: list[Path]) -> Iterator[Run]:
@@ -184,18 +110,6 @@ def judge(data: str, method: str, record: Record) -> list[Row]:
     if "probabilities" in record.arrays:
         rows += cleanlab_rows(head, found, record.arrays["probabilities"], "cleanlab, same run")
     return rows
-
-
-def judge_folds(rate: float, seed: int, folds: int) -> list[Row]:
-    """cleanlab as it asks to be used: on probabilities of networks that did not see the row."""
-    recipe = digits_recipe(rate)
-    problem = load_data(recipe, seed)
-    assert problem.clean is not None
-    given, clean = problem.sets["train"].y.numpy(), problem.clean.numpy()
-    found = _nothing(given, given != clean)
-    head = {"data": digits_name(rate), "method": f"{folds} x vanilla", "seed": seed, "n": len(given)}
-    head["truth"] = float((given != clean).mean())
-    return cleanlab_rows(head, found, cross_validated(recipe, seed, folds), "cleanlab, cross-validated")
 
 
 def _nothing(given: np.ndarray, wrong: np.ndarray) -> Audit:
@@ -302,76 +216,22 @@ def estimate(rows: list[Row]) -> str:
     return words if len(seen) == len(rows) else f"{words}, none in {len(rows) - len(seen)}"
 
 
-def page(rows: list[Row], words: str) -> str:
-    return f"""# The audit, measured
-
-```
-{words}
-```
-
-Which training labels are wrong, found from the record of one run. How the audit weighs epochs and pools its two
-opinions was chosen among some forty variants on digits (seeds 0 to 2: 10, 20 and 40 % flips, and 30 % moved to the next
-class), on TREC and YouTube (seeds 0 to 2) and on 6,000 images of CIFAR-10. The rows of digits below are of other seeds,
-with other splits and flips. Those of TREC and YouTube are not held out: another seed changes only the network.
-
-Scores:
-
-- "audit" is `torchcurriculum.audit.audit`; "losses only" is the same without the mean probabilities (`Predictions`);
-- "mean loss" is the plain mean over the epochs; "m_K" is the accumulated easiness of the theory at the last epoch;
-- "cleanlab" is the default label quality and the default filter of cleanlab 2.9, on the probabilities of the same run
-  at its best-validation epoch (by a clean validation set; these have seen the labels), or of five-fold cross-validation
-  (five further trainings of plain networks, each at its best-validation epoch).
-
-AUROC (± standard deviation over the runs), average precision, and precision among the top 1, 5 and 10 %: means over
-runs with different seeds. "Called wrong" and "falsely" are shares of all rows. The last column is the audit's estimate
-of the share of wrong labels (and the truth), and in how many runs its interval holds the truth; "none" where a run
-shows one population and there is no estimate.
-
-{table(rows)}
-"""
-
-
-def write_page(path: Path, rows: list[Row]) -> None:
-    """Writes the table anew, and keeps what people wrote about it below."""
-    words = "python benchmarks/audit.py --folds 5 --wrench DIR --judged RESULTS.jsonl"
-    _, marker, kept = path.read_text(encoding="utf-8").partition(MARKER) if path.exists() else ("", "", "")
-    path.write_text(page(rows, words) + marker + kept, encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7, 8, 9])
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES))
-    parser.add_argument("--folds", type=int, default=0, help="also cross-validate plain networks for cleanlab (digits)")
     parser.add_argument("--no-digits", action="store_true")
-    parser.add_argument("--wrench", type=Path, metavar="DIR", help="holds trec/ and youtube/")
     parser.add_argument("--records", type=Path, nargs="+", default=[], metavar="DIR")
     parser.add_argument("--judged", type=Path, nargs="+", default=[], metavar="FILE")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/audit"))
     options = parser.parse_args()
-    if options.folds == 1 or options.folds < 0:
-        parser.error("--folds must be 0 or at least 2")
     runs: list[Iterator[Run]] = [record_runs(options.records)]
     if not options.no_digits:
         runs.append(digits_runs(options.seeds, options.rates))
-    if options.wrench:
-        runs.append(wrench_runs(options.wrench, options.seeds))
-    fresh = [row for path in options.judged for row in judged_rows(path)]
+    rows = [row for path in options.judged for row in judged_rows(path)]
     for data, method, record in itertools.chain(*runs):
-        fresh += judge(data, method, record)
+        rows += judge(data, method, record)
         print(data, method, record.meta.get("seed"), flush=True)
-    for rate, seed in itertools.product(options.rates, options.seeds if options.folds else []):
-        fresh += judge_folds(rate, seed, options.folds)
-        print(digits_name(rate), "cross-validated", seed, flush=True)
-    path = options.out.with_suffix(".json")
-    held = json.loads(path.read_text())["rows"] if path.exists() else []
-    measured = {(row["data"], row["method"]) for row in fresh}
-    rows = [row for row in held if (row["data"], row["method"]) not in measured] + fresh
-    rows.sort(key=lambda row: row["data"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
-    write_page(options.out.with_suffix(".md"), rows)
-    print(table(rows))
+    print(table(sorted(rows, key=lambda row: row["data"])))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from torchcurriculum.clean.command import propose, without_unlearnt
 from torchcurriculum.clean.folds import VOTERS, train_folds
 from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.views import surely
+from torchcurriculum.lab.provenance import environment
 
 FLIPS = 0.15
 
@@ -260,7 +261,8 @@ def main() -> None:
             print(json.dumps(results[-1]), flush=True)
     print("\n".join(lines(results)))
     if options.out:
-        options.out.with_suffix(".json").write_text(json.dumps({"results": results}, indent=1) + "\n")
+        held = {"environment": environment(), "results": results}
+        options.out.with_suffix(".json").write_text(json.dumps(held, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Each case draws classes (2 to 100), noise (uniform, to the next class, or by class; 0 to 40 %), how hard the data are
 and a classifier of scikit-learn, flips labels, and audits the probabilities of five folds. OUT.json keeps every case
 and is continued if it exists; OUT.md is written from it. cleanlab's ranking of the same probabilities stands beside it
-where cleanlab is installed. The fixed numbers of the audit were chosen on other cases (--base 0 and 1000).
+where cleanlab is installed. The fixed numbers of the audit were chosen on other cases (--base 0, 1000 and 3000).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ other cases. "It speaks" where `health` is empty; elsewhere it calls nothing wro
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=100)
-    parser.add_argument("--base", type=int, default=2000)
+    parser.add_argument("--base", type=int, default=4000)
     parser.add_argument("--out", type=Path, default=Path("docs/results/label-quality"))
     options = parser.parse_args()
     kept, path = options.out.with_suffix(".json"), options.out.with_suffix(".md")

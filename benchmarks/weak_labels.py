@@ -2,7 +2,7 @@
 
     python benchmarks/weak_labels.py DIR [--seeds 0 1 2 3 4] [--epochs 20]
 
-DIR holds `trec` and `youtube` in WRENCH's form. One hidden layer over hashed words, as in `benchmarks/audit.py`; the
+DIR holds `trec` and `youtube` in WRENCH's form. One hidden layer over hashed words; the
 best epoch is chosen on the gold labels of the validation part.
 """
 

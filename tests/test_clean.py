@@ -452,7 +452,7 @@ def test_the_command_finds_wrong_labels_and_writes_the_file_without_them(cleaned
     changed = [row for row, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]
     wrong = set(range(0, 400, 14))
     assert {row - 1 for row in changed} <= wrong, "nothing that was right is changed"
-    assert len(changed) > 0.6 * len(wrong)
+    assert len(changed) > 0.5 * len(wrong)
     assert all(before[row].rsplit(b";", 1)[0] == after[row].rsplit(b";", 1)[0] for row in changed)
     proposal = json.loads((cleaned / "k-review" / "proposal.json").read_text())
     assert proposal["source"]["label"] == "label"

@@ -13,6 +13,7 @@ from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, Predictions, Record, methods
 from torchcurriculum.audit import Audit, audit
+from torchcurriculum.audit import channel as channels
 from torchcurriculum.audit.channel import Channel
 
 datasets = pytest.importorskip("sklearn.datasets")
@@ -112,6 +113,20 @@ def test_flipped_labels_are_found(name: str) -> None:
     assert (found.issue & ~wrong).sum() < 0.2 * found.issue.sum()
     assert found.suggested is not None
     assert (found.suggested == true)[found.issue & wrong].mean() > 0.7
+
+
+@pytest.mark.parametrize(("rate", "trees"), [(0.2, True), (0.35, False)])
+def test_labels_that_all_go_to_the_next_class_are_found(rate: float, trees: bool) -> None:
+    """A temperature alone takes them for classes that overlap: it estimated 9 of 35 %."""
+    x, true = CLEAN["digits"]()
+    y = np.where(np.random.default_rng(1).random(len(true)) < rate, (true + 1) % 10, true)
+    wrong = y != true
+    found = audit(y, out_of_fold(x, y, 10, trees), features=x)
+    assert not found.health
+    assert found.share == pytest.approx(wrong.mean(), abs=0.05)
+    assert found.share_low <= wrong.mean() <= found.share_high
+    assert (found.issue & wrong).sum() > 0.7 * wrong.sum()
+    assert (found.issue & ~wrong).sum() < 0.2 * found.issue.sum()
 
 
 # ---------------------------------------------------------------------- broken probabilities
@@ -290,6 +305,15 @@ def test_the_posterior_by_hand() -> None:
     shares = np.array([[0.8, 0.2]])
     assert channel.true_shares(shares)[0] == pytest.approx([16 / 17, 1 / 17])
     assert channel.posterior(shares, np.array([1]))[0, 1] == pytest.approx(0.9 / (0.9 + 16 * 0.3))
+
+
+def test_unfolding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round: (0.6, 0.4) is (0.52, 0.48) behind the channel, so 0.6 becomes 0.6 (0.36 / 0.52 + 0.16 / 0.48)."""
+    blurred, matrix = np.array([[0.6, 0.4], [0.5, 0.5]]), np.array([[0.6, 0.4], [0.4, 0.6]])
+    monkeypatch.setattr(channels, "ROUNDS", 1)
+    assert channels._unfold(blurred, matrix)[0, 0] == pytest.approx(0.6 * (0.36 / 0.52 + 0.16 / 0.48))
+    monkeypatch.setattr(channels, "ROUNDS", 2000)
+    assert channels._unfold(blurred, matrix) == pytest.approx(np.array([[1.0, 0.0], [0.5, 0.5]]), abs=0.02)
 
 
 def test_names_of_classes_and_samples() -> None:

@@ -23,6 +23,7 @@ from .clean.fix import MODES, Fix, planned
 from .clean.inputs import read_for_fix, read_for_review
 from .clean.progress import Progress
 from .clean.serve import Review
+from .clean.tables import TABLE_OPTIONS
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.missing import OPTIONS, missing_runs
 from .lab.provenance import write_json
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     words = "take a file of weights that lacks tensors or holds values that are not finite"
     one.add_argument("--partial-weights", action="store_true", default=None, help=words)
     one.add_argument("--size", type=int, metavar="N", help="side to which the network's images are resized")
-    one.add_argument("--label", metavar="COLUMN", help="the column with the classes, for the recipe csv")
+    _table_arguments(one, ", for the recipe csv")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
     one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
     one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
@@ -147,17 +148,11 @@ def _parser() -> argparse.ArgumentParser:
 def _clean_arguments(zero: argparse.ArgumentParser) -> None:
     words = "a CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class"
     zero.add_argument("data", type=Path, metavar="DATA", help=words)
-    zero.add_argument(
-        "--label", metavar="COLUMN", help="the column with the classes (default: label, target, ... or last)"
-    )
+    _table_arguments(zero)
     words = "write corrected data there, changing only what is sure; for pictures and texts a .csv or a folder"
     zero.add_argument("--out", type=Path, metavar="FIXED", help=words)
     words = "the folder for the proposal and the review page (default: DATA-review)"
     zero.add_argument("--review", type=Path, metavar="DIR", help=words)
-    zero.add_argument("--id", metavar="COLUMN", help="the column that names the rows")
-    zero.add_argument("--drop", action="append", metavar="COLUMN", help="leave this column out (may be repeated)")
-    zero.add_argument("--sep", metavar="LETTER", help="what separates the cells (default: found out)")
-    zero.add_argument("--encoding", metavar="NAME", help="of the file (default: found out)")
     words = "for pictures a file of pretrained weights, a network's name, or 'none'; for text 'minilm' or 'tfidf'"
     zero.add_argument("--features", metavar="FILE|NAME", help=words)
     zero.add_argument("--strict", action="store_true", help="stop at a row or file that cannot be read")
@@ -166,6 +161,17 @@ def _clean_arguments(zero: argparse.ArgumentParser) -> None:
     zero.add_argument(
         "--seed", type=int, default=0, metavar="N", help="everything drawn is a function of it (default: 0)"
     )
+
+
+def _table_arguments(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """How a table is read: one option for each of ``TABLE_OPTIONS``."""
+    words = f"the column with the classes (default: label, target, ... or last){when}"
+    parser.add_argument("--label", metavar="COLUMN", help=words)
+    parser.add_argument("--id", metavar="COLUMN", help=f"the column that names the rows{when}")
+    words = f"leave this column out (may be repeated){when}"
+    parser.add_argument("--drop", action="append", metavar="COLUMN", help=words)
+    parser.add_argument("--sep", metavar="LETTER", help=f"what separates the cells (default: found out){when}")
+    parser.add_argument("--encoding", metavar="NAME", help=f"of the file (default: found out){when}")
 
 
 def _clean(options: argparse.Namespace) -> None:
@@ -217,8 +223,9 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
             raise ValueError(f"the recipe {recipe.name!r} has no variant called {name!r}; {hint}")
     if options.epochs is not None and options.epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {options.epochs}")
-    if options.label is not None and recipe.data != "csv":
-        raise ValueError(f"--label is for the recipe 'csv', and {recipe.name!r} has its own labels")
+    for name in TABLE_OPTIONS:
+        if getattr(options, name) is not None and recipe.data != "csv":
+            raise ValueError(f"--{name} is for the recipe 'csv', and {recipe.name!r} reads no table")
     if options.size is not None and options.size < 1:
         raise ValueError(f"--size must be at least 1, got {options.size}")
     changes = {"methods": options.method, **{name: getattr(options, name) for name in CHANGED}}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from torchcurriculum import Record
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.cli import main
 from torchcurriculum.lab.data import ImageFiles, load_image_folder
@@ -131,6 +132,23 @@ def test_the_label_column_can_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert main([*command, str(tmp_path / "out"), "--label", "nothing"]) == 2
     assert main(["run", "digits", "--label", "class", "--out", str(tmp_path / "d")]) == 2
     assert "--label is for the recipe 'csv'" in capsys.readouterr().err
+    assert main(["run", "digits", "--drop", "x", "--out", str(tmp_path / "d")]) == 2
+    assert "--drop is for the recipe 'csv'" in capsys.readouterr().err
+
+
+def test_a_run_reads_a_table_as_clean_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"k{n};{n % 3};{n % 5};ä{n % 2}\n" for n in range(60))
+    (tmp_path / "t.csv").write_bytes(f"who;x;z;kind\n{rows}".encode("cp1252"))
+    command = ["run", "csv", "--data", str(tmp_path / "t.csv"), "--method", "vanilla", "--seeds", "0", "--epochs", "1"]
+    command += ["--out", str(tmp_path / "out"), "--label", "kind", "--id", "who", "--drop", "z"]
+    command += ["--sep", ";", "--encoding", "cp1252"]
+    for _ in range(2):  # the second time the run is found
+        assert main(command) == 0
+        said = capsys.readouterr().out
+        assert "left out" in said
+        assert "--drop" in said
+    assert Record.load(tmp_path / "out" / "vanilla" / "seed-0").arrays["names"][0].startswith(b"k")
+    assert main([*command, "--drop", "x"]) == 2, "other columns are another run"
 
 
 def test_timestamps_keep_their_differences(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def after_sklearn() -> Record:
     from torchcurriculum.integrations.sklearn import CurriculumClassifier
 
     x, y, _ = blobs()
-    return CurriculumClassifier(epochs=EPOCHS, lr=0.01).fit(x, np.array(["a", "b", "c"])[y]).record_
+    return CurriculumClassifier(epochs=EPOCHS, lr=0.003).fit(x, np.array(["a", "b", "c"])[y]).record_
 
 
 def after_skorch() -> Record:
@@ -128,7 +128,7 @@ def test_given_and_suggested_labels_are_known(run: Callable[..., Record], tmp_pa
     assert np.array_equal(found.given, given)
     wrong = given != clean
     assert found.suggested is not None
-    assert (found.suggested[wrong] == clean[wrong]).mean() > 0.7
+    assert (found.suggested[wrong] == clean[wrong]).mean() > 0.8
     assert (found.suggested[~wrong] == clean[~wrong]).mean() > 0.95
     assert wrong[found.order[: wrong.sum()]].mean() > 0.9
     assert np.allclose(record.arrays["mean_probabilities"].sum(1), 1, atol=2e-3)

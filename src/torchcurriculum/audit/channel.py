@@ -6,6 +6,11 @@ network with a temperature and a prior of their own, meant for the *true* label 
 class k is wrong with probability :math:`\eta_k`, and then it is j with probability :math:`O_{kj}`. All of a, b, eta and
 O are fitted together, by the likelihood of the given labels with weak normal priors.
 
+No temperature undoes wrong labels that all go to one class: p is (0.6, 0.4) even where the true label is beyond doubt.
+So the channel is fitted a second time, to probabilities from which a guess of T was unfolded (Richardson 1972, Lucy
+1974). The guess comes from the given labels of the rows that the network is surest of (Patrini et al. 2017). The second
+fit is taken where it is clearly more likely.
+
 What tells wrong labels from hard rows: the surer a network is, the rarer its own mistakes, but a wrong label does not
 care how sure the network is. So a share of disagreement that remains where the network is surest is noise, and
 disagreement that fades as it grows surer is not. On clean data T is the identity, however hard they are.
@@ -14,7 +19,7 @@ disagreement that fades as it grows surer is not. On clean data T is the identit
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,7 +28,11 @@ from torch import Tensor
 __all__ = ["Channel", "fit_channel"]
 
 FLOOR = 1e-4  # of a probability: what networks say below it, and float16, tell nothing
-SHARPER = 2.0  # the power of the probabilities, and the temperature, that a fit starts from
+SUREST = 0.2  # of the rows of a predicted class
+FEW = 4.0  # rows by which the share of wrong labels of a class is drawn to that of all
+ROUNDS = 20  # of Richardson's and Lucy's iteration
+CLEARLY = 15.0  # by which the logarithm of the likelihood must be better with it
+SHARPER = 2.0  # the temperature that a fit starts from
 RATES = (0.01, 0.6)  # between which the share of wrong labels starts
 OTHERS = (-2.0, 3.0)  # and between which log O, centred, does
 STEPS = 60  # of L-BFGS
@@ -41,15 +50,18 @@ class Channel:
         heat: a, by which log-probabilities are multiplied; above 1 for a network that is less sure than it could be.
         prior: (C,) b, added to them.
         matrix: (C, C) T, the probability of a given label (column) for a true one (row).
+        blur: (C, C) a channel that is undone in the probabilities first; None where that does not help.
     """
 
     heat: float
     prior: np.ndarray
     matrix: np.ndarray
+    blur: np.ndarray | None = None
 
     def true_shares(self, probabilities: np.ndarray) -> np.ndarray:
         """(M, C) probabilities of the true label, without a look at the given one."""
-        values = self.heat * _logs(probabilities) + self.prior
+        plain = probabilities if self.blur is None else _unfold(probabilities, self.blur)
+        values = self.heat * _logs(plain) + self.prior
         values = np.exp(values - values.max(axis=1, keepdims=True))
         shares: np.ndarray = values / values.sum(axis=1, keepdims=True)
         return shares
@@ -67,20 +79,31 @@ def _logs(probabilities: np.ndarray) -> np.ndarray:
     return centred
 
 
-def _start(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, Tensor]:
-    """The rate of wrong labels and log O by counts of sharpened predictions and labels: O is often far from even."""
-    classes = probabilities.shape[1]
-    sharp = np.clip(probabilities.astype(np.float64), FLOOR, 1.0) ** SHARPER
-    sharp /= sharp.sum(axis=1, keepdims=True)
-    counts = np.stack([sharp[labels == label].sum(axis=0) for label in range(classes)], axis=1)
-    away = ~np.eye(classes, dtype=bool)
-    rate = float(np.median((counts * away).sum(axis=1) / counts.sum(axis=1)).clip(*RATES))
-    logs = np.log((counts + 0.5 / classes) / (counts * away + 0.5 / classes).sum(axis=1, keepdims=True))
-    logs -= (logs * away).sum(axis=1, keepdims=True) / (classes - 1)
-    return {
-        "rate": torch.tensor(math.log(rate / (1 - rate)), dtype=torch.float64),
-        "others": torch.from_numpy(np.where(away, logs, 0.0).clip(*OTHERS)),
-    }
+def _anchors(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """(C, C) the channel as it would be if the rows that the network is surest of were of the predicted class."""
+    classes, predicted = probabilities.shape[1], probabilities.argmax(axis=1)
+    order = np.lexsort((-probabilities.max(axis=1), predicted))
+    of = np.bincount(predicted)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(of) - of, of)  # within the predicted class
+    rows = order[place < np.ceil(SUREST * np.repeat(of, of))]
+    counts = np.zeros((classes, classes))
+    np.add.at(counts, (predicted[rows], labels[rows]), 1.0)
+    away = counts * (1 - np.eye(classes))
+    wrong = (away.sum(axis=1) + FEW * away.sum() / counts.sum()) / (counts.sum(axis=1) + FEW)
+    wrong, away = wrong.clip(FLOOR, 1 - FLOOR), away + 0.5 / classes * (1 - np.eye(classes))
+    matrix: np.ndarray = np.diag(1 - wrong) + wrong[:, None] * away / away.sum(axis=1, keepdims=True)
+    return matrix
+
+
+def _unfold(probabilities: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """(M, C) what the probabilities were before the matrix, by Richardson's and Lucy's iteration."""
+    blurred = np.clip(probabilities.astype(np.float64), FLOOR, 1.0)
+    blurred /= blurred.sum(axis=1, keepdims=True)
+    shares = blurred
+    for _ in range(ROUNDS):
+        shares = shares * ((blurred / np.maximum(shares @ matrix, 1e-12)) @ matrix.T)
+        shares /= shares.sum(axis=1, keepdims=True)
+    return shares
 
 
 def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
@@ -107,24 +130,36 @@ def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
     if n > most:
         rows = np.linspace(0, n - 1, most).astype(np.int64)
         probabilities, labels = probabilities[rows], labels[rows]
-    logs, given = torch.from_numpy(_logs(probabilities)), torch.from_numpy(labels.astype(np.int64))
+    anchors = _anchors(probabilities, labels)
+    plain, plainly = _fit(_logs(probabilities), labels, anchors, SHARPER)
+    unfolded, better = _fit(_logs(_unfold(probabilities, anchors)), labels, anchors, 1.0)
+    return replace(unfolded, blur=anchors) if better < plainly - CLEARLY else plain
+
+
+def _fit(logs: np.ndarray, labels: np.ndarray, anchors: np.ndarray, heat: float) -> tuple[Channel, float]:
+    """The channel of these log-probabilities and its objective; less is better."""
+    values, given, classes = torch.from_numpy(logs), torch.from_numpy(labels.astype(np.int64)), logs.shape[1]
     eye = torch.eye(classes, dtype=torch.bool)
+    rate = float((1 - np.diag(anchors)).mean().clip(*RATES))
+    others = np.where(eye, 0.0, np.log(anchors))
+    others = np.where(eye, 0.0, others - others.sum(axis=1, keepdims=True) / (classes - 1))
     parts = {
-        "heat": torch.tensor(math.log(SHARPER), dtype=torch.float64),
+        "heat": torch.tensor(math.log(heat), dtype=torch.float64),
         "prior": torch.zeros(classes, dtype=torch.float64),
         "rates": torch.zeros(classes, dtype=torch.float64),
-        **_start(probabilities, labels),
+        "rate": torch.tensor(math.log(rate / (1 - rate)), dtype=torch.float64),
+        "others": torch.from_numpy(others.clip(*OTHERS)),
     }
     for part in parts.values():
         part.requires_grad_()
 
     def matrix() -> Tensor:
         wrong = torch.sigmoid(parts["rate"] + parts["rates"])[:, None]
-        others = parts["others"].masked_fill(eye, -math.inf).softmax(1)
-        return torch.where(eye, 1 - wrong, wrong * others)
+        away = parts["others"].masked_fill(eye, -math.inf).softmax(1)
+        return torch.where(eye, 1 - wrong, wrong * away)
 
     def objective() -> Tensor:
-        true = (parts["heat"].exp() * logs + parts["prior"]).softmax(1)
+        true = (parts["heat"].exp() * values + parts["prior"]).softmax(1)
         likelihood = (true * matrix().T[given]).sum(1).clamp_min(1e-12)
         priors = [(parts[name] / spread).square().sum() / 2 for name, spread in SPREAD.items()]
         return sum(priors, -likelihood.log().sum())
@@ -143,4 +178,4 @@ def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
     with torch.enable_grad():
         optimizer.step(closure)
     with torch.no_grad():
-        return Channel(float(parts["heat"].exp()), parts["prior"].numpy(), matrix().numpy())
+        return Channel(float(parts["heat"].exp()), parts["prior"].numpy(), matrix().numpy()), float(objective())

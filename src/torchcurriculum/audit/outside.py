@@ -16,8 +16,10 @@ from .result import Audit
 __all__ = ["judge_outside"]
 
 SIGMAS = 2.0  # of the share's sampling error
-SUREST = 0.2  # of the rows of a predicted class
-BELOW, ABOVE = 0.7, 1.0  # of the network's own mistakes, by which the share may be off; chosen on simulated cases
+BELOW, ABOVE = 0.5, 1.0  # of the network's own mistakes, by which the share may be off; chosen on simulated cases
+DOUBT = (
+    0.85  # by which log-odds are multiplied, because a fitted channel is surer than it is right; chosen on them, too
+)
 TINY = 1e-9
 MISSED = (
     "Rows whose labels look wrong lie among rows of the same label, so the network has more likely not learnt them."
@@ -44,13 +46,10 @@ def judge_outside(
     share, low, high = 0.0, 0.0, 1.0
     score = -np.log(np.clip(mine, TINY, 1))
     if not health:
-        quality, suggested, likely, predicted, sure = _posterior(shares, given)
-        against = predicted != given
-        ceiling = _among_the_surest(against, predicted, sure)
-        quality = 1 - (1 - quality) * min(1.0, ceiling / max(float((1 - quality).mean()), TINY))
-        share, low, high = _interval(quality, against)
+        quality, suggested, likely, share, against = _posterior(shares, given)
+        low, high = _interval(share, against, n)
         suspects = quality < 0.5
-        health = doubts_of_findings(suspects, given, share, float(against.mean()), count, called)
+        health = doubts_of_findings(suspects, given, share, against, count, called)
         if not health and features is not None:
             votes = _as_given(_table(features, n), given, suggested, np.flatnonzero(suspects))
             if votes > OUTVOTED[0] + OUTVOTED[1] * share:
@@ -77,52 +76,36 @@ def judge_outside(
     )
 
 
-def _posterior(
-    shares: np.ndarray, given: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Quality, suggestion and its probability; what the network says without the given label, and how sure it is."""
+def _posterior(shares: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
+    """Quality, suggestion and its probability; the share of wrong labels, and of those that the network is against."""
     channel, n = fit_channel(shares, given), len(given)
-    quality, likely, sure = np.empty(n), np.empty(n), np.empty(n)
-    suggested, predicted = np.empty(n, np.int64), np.empty(n, np.int64)
+    quality, likely, wrong, against = np.empty(n), np.empty(n), np.empty(n), np.empty(n, bool)
+    suggested = np.empty(n, np.int64)
     for start in range(0, n, BLOCK):
         part = slice(start, start + BLOCK)
         some, mine = shares[part], given[part]
         rows = np.arange(len(mine))
-        true = channel.true_shares(some)
-        predicted[part], sure[part] = true.argmax(axis=1), true.max(axis=1)
+        against[part] = channel.true_shares(some).argmax(axis=1) != mine
         posterior = channel.posterior(some, mine)
+        wrong[part] = 1 - posterior[rows, mine]
+        posterior **= DOUBT
+        posterior /= posterior.sum(axis=1, keepdims=True)
         quality[part] = posterior[rows, mine]
         posterior[rows, mine] = np.where(quality[part] < 0.5, -1.0, quality[part])
         suggested[part] = posterior.argmax(axis=1)
         likely[part] = posterior[rows, suggested[part]]
-    return quality, suggested, likely, predicted, sure
+    return quality, suggested, likely, float(wrong.mean()), float(against.mean())
 
 
-def _among_the_surest(against: np.ndarray, predicted: np.ndarray, sure: np.ndarray) -> float:
-    """The share of labels, at the most, that the network is against among the fifth of rows that it is surest of.
-
-    Noise does not care how sure the network is: it can hardly be more common in all rows than there. The fifth is taken
-    of every predicted class, because noise may depend on the class.
-    """
-    order = np.lexsort((-sure, predicted))
-    counts = np.bincount(predicted)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)  # within the class
-    among = against[order[place < np.ceil(SUREST * np.repeat(counts, counts))]]
-    share = float(among.mean())
-    return share + SIGMAS * math.sqrt((share * (1 - share) + 1 / len(among)) / len(among))
-
-
-def _interval(quality: np.ndarray, disagreed: np.ndarray) -> tuple[float, float, float]:
-    """The share of wrong labels and its interval.
+def _interval(share: float, against: float, n: int) -> tuple[float, float]:
+    """An interval around the share of wrong labels.
 
     The network disagrees with some labels that are right, a share h of all. Where it is too sure, such labels look
     wrong; and labels that it is unsure of may be wrong after all. So the share may be off by much of h, either way.
     """
-    n = len(quality)
-    share = float((1 - quality).mean())
-    own = max(0.0, float(disagreed.mean()) - share)
+    own = max(0.0, against - share)
     error = SIGMAS * math.sqrt((share * (1 - share) + 1 / n) / n)
-    return share, max(0.0, share - BELOW * own - error), min(1.0, share + ABOVE * own + error)
+    return max(0.0, share - BELOW * own - error), min(1.0, share + ABOVE * own + error)
 
 
 def _as_given(table: np.ndarray, given: np.ndarray, suggested: np.ndarray, suspects: np.ndarray) -> float:

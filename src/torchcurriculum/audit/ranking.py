@@ -16,7 +16,7 @@ form two groups (``groups``) and the run is a healthy one (``health``). Losses a
 are wrong from labels that are hard.
 
 **Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
-changes its sign with the phase, and a flag knows less than a loss (docs/results/audit.md). The accumulated easiness is
+changes its sign with the phase, and a flag knows less than a loss. The accumulated easiness is
 shown beside the score.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from .folders import holds
 from .pictures import SUFFIXES as PICTURES
 from .pictures import read_pictures
-from .tables import read_table
+from .tables import TABLE_OPTIONS, read_table
 from .text import SUFFIXES as TEXTS
 from .text import read_texts
 from .userdata import UserData, Watch
@@ -28,7 +28,7 @@ def read(data: Path, watch: Watch = lambda what, done, total: None, **options: A
     given = {name: value for name, value in options.items() if value not in (None, (), [], False)}
     if not data.is_dir():
         return read_table(data, watch=watch, **given)
-    wrong = [name for name in ("label", "id", "drop", "sep", "encoding") if name in given]
+    wrong = [name for name in TABLE_OPTIONS if name in given]
     if wrong:
         raise ValueError(f"--{wrong[0]} is for tables, and {data} is a folder, whose folders are the classes")
     counts = {reader: holds(data, suffixes) for reader, suffixes in ((read_pictures, PICTURES), (read_texts, TEXTS))}

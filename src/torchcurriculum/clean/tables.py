@@ -13,7 +13,7 @@ from .csvfile import Layout, find_layout, records
 from .text import text_features
 from .userdata import Column, UserData, Watch, number_classes
 
-__all__ = ["SUFFIXES", "read_table"]
+__all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
 
 TARGETS = ("label", "labels", "target", "class", "y")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
@@ -21,6 +21,7 @@ BATCH = 20_000  # records that stand in memory as Python's own texts
 MANY = 50  # values of a label that is a number
 LENGTH = 300  # letters of a cell that people see
 COPY = 0.995  # of the rows, from which on a column says the same as the label
+TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table, that are also options of commands
 
 
 def read_table(

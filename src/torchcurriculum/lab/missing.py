@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ..clean.tables import TABLE_OPTIONS
 from ..record import Record, RecordError
 from .recipe import settings
 from .recipes import RECIPES
@@ -15,7 +16,7 @@ from .recipes import RECIPES
 __all__ = ["OPTIONS", "missing_runs"]
 
 # Settings that `curriculum run` has an option for.
-OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", "label", "measure", "precision", "compile")
+OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", *TABLE_OPTIONS, "measure", "precision", "compile")
 
 
 def missing_runs(folder: Path) -> list[str]:
@@ -50,7 +51,9 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
         return "\n".join([*lines, "They are of a recipe that `curriculum run` does not have.", ""])
     fixed: list[str] = []
     for key in differ:
-        fixed += [f"--{key.replace('_', '-')}", *([] if wanted[key] is True else [str(wanted[key])])]
+        option = f"--{key.replace('_', '-')}"
+        for value in wanted[key] if isinstance(wanted[key], list | tuple) else [wanted[key]]:
+            fixed += [option] if value is True else [option, str(value)]
     fixed += ["--no-audit"] if held.get("audit") is False else []
     fixed += ["--data", str(held["from"])] if held.get("from") else []
     lines.append("To make them:")

@@ -37,7 +37,11 @@ class Recipe:
         size: Side to which the network's images are resized; None leaves them as they are.
         weights: File of pretrained weights to start from, or None.
         partial_weights: Whether that file may lack tensors or hold values that are not finite.
-        label: Column with the classes, for a CSV file; None looks for it by its name.
+        label: Column with the classes, for the user's own table; this and the next four are as in ``read_table``.
+        id: Column that names the rows.
+        drop: Columns to leave out.
+        sep: Separator of the cells.
+        encoding: Encoding of the file.
         noise_rate: Share of wrong training labels; it sets the paper's threshold.
         noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` says that the data came with them.
         one_set: The set that selects the best epoch also reports, because the protocol has no test labels.
@@ -70,6 +74,10 @@ class Recipe:
     weights: str | None = None
     partial_weights: bool = False
     label: str | None = None
+    id: str | None = None
+    drop: tuple[str, ...] | None = None
+    sep: str | None = None
+    encoding: str | None = None
     noise_rate: float = 0.0
     noise: Noise = "synthetic"
     one_set: bool = False

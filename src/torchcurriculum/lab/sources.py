@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..clean.networks import Resized, first_of
 from ..clean.pictures import SUFFIXES
-from ..clean.tables import read_table
+from ..clean.tables import TABLE_OPTIONS, read_table
 from ..clean.userdata import UserData
 from ..data import Arrays, Rows, flip_labels
 from .data import (
@@ -215,12 +215,13 @@ def _own_csv(recipe: Recipe, folder: Path, seed: int) -> Problem:
 def own_table(recipe: Recipe, path: Path) -> UserData:
     """The user's table, read once for all runs."""
     stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)
-    return _table(path, recipe.label, stamp)
+    return _table(path, stamp, *(getattr(recipe, name) for name in TABLE_OPTIONS))
 
 
 @functools.lru_cache(maxsize=1)
-def _table(path: Path, label: str | None, stamp: tuple[int, int]) -> UserData:
-    return read_table(path, label)
+def _table(path: Path, stamp: tuple[int, int], *options: Any) -> UserData:
+    given = zip(TABLE_OPTIONS, options, strict=True)
+    return read_table(path, **{name: value for name, value in given if value is not None})
 
 
 LOADERS: dict[str, Loader] = {

@@ -109,7 +109,7 @@ class RAPW(Remembering):
         self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean loss
 
     @classmethod
-    def for_run(cls, n: int, epochs: int, plain: int | None = None, **knobs: Any) -> Self:  # type: ignore[override]
+    def for_run(cls, n: int, epochs: int, plain: int | None = None, **knobs: Any) -> Self:
         """The method of a run of this length."""
         return cls(n, max(1, round(PLAIN * epochs)) if plain is None else plain, **knobs)
 

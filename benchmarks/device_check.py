@@ -103,14 +103,14 @@ def train(name: str, device: str, folder: Path) -> None:
     y = (x.mean((1, 2, 3)) > 0).long() ^ (torch.rand(96, generator=draw) < 0.2).long()
     torch.manual_seed(2)
     # A captured step draws from a generator of its own, whose state is no part of the user's: no dropout there.
-    dropout = 0.0 if name == "rapw" else 0.3
+    dropout = 0.0 if name == "apw-ei" else 0.3
     layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(dropout), nn.Linear(288, 2)]
     net = nn.Sequential(*layers).to(device)
     rate: Any = torch.tensor(0.01, device=device)
     optimizer = torch.optim.Adam(net.parameters(), rate, fused=True, capturable=device == "cuda")
     made = methods.build(name, 96, 20, **({"fraction": 0.5} if name == "s-apw-e" else {}))
     curriculum = Curriculum(made, Arrays(x, y), batch_size=8, seed=4, record=folder / "record", overwrite=True)
-    step = GraphedStep(curriculum, net, optimizer, capture=name == "rapw")
+    step = GraphedStep(curriculum, net, optimizer, capture=name == "apw-ei")
     seen: dict[str, Any] = {"steps": 0, "random": _random(device)}
     parts = {"net": net, "optimizer": optimizer, "curriculum": curriculum, "seen": seen}
     checkpoint = Checkpoint(folder / "states")

@@ -51,8 +51,8 @@ scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 param
 to {seeds[-1]} (split, flips, initial weights and order change with the seed), every method with its defaults and, if
 it asks for losses, a measuring pass. APW's e is the paper's for the true rate.
 `random` grows the set as a curriculum does, in no order: it is a control for the growing ones, as `mixup` is for
-`m-apw-beta-e`. `superloss` has tau = log C and `superloss@running` a tau that follows the mean loss. The section "fresh"
-has other seeds: RAPW was made with a look at digits. CPU,
+`m-apw-beta-e`. `superloss` has tau = log C and `superloss@running` a tau that follows the mean loss. The section
+"fresh" has other seeds: RAPW was made with a look at digits. CPU,
 torch {where["torch"]}, float32.
 
 Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not

@@ -273,6 +273,8 @@ register(
     "rapw",
     RAPW,
     "a memory of predictions and the labels say together what is right (ours, not the paper's)",
-    when="Many wrong labels and any number of classes.",
+    when="Many wrong labels, any number of classes, and no estimate of the noise rate. CIFAR-10N, ResNet-18, 50 epochs, "
+    "last epoch, three fresh seeds: 87.6; SuperLoss 85.1, one seed. CIFAR-100 with 40 % noise, Simple-CNN, 60 epochs, "
+    "three fresh seeds: 51.4. Its figures and what was tried stand in docs/results/better-labels.md.",
     cost="No extra pass; 4 (C + 1) bytes a sample, and a few operations on (B, C) outputs.",
 )

@@ -70,7 +70,7 @@ def test_the_picture_shows_the_figures_of_the_table() -> None:
     shown = dict(re.findall(r"(\S+) ([\d.]+) %", label.split("At the end: ")[1]))
     assert set(shown) == {"vanilla", "s-apw-e", "m-apw-beta-e", "rapw"}
     for name, value in shown.items():
-        mean = last("digits-n40", "rapw, running" if name == "rapw" else name)
+        mean = last("digits-n40", name)
         assert float(value) == pytest.approx(mean, abs=0.06)
         for page in (DOCS / "index.md", DOCS.parent / "README.md"):
             words = re.findall(r"!\[([^\]]+)\]", page.read_text(encoding="utf-8"))[0]

@@ -64,7 +64,7 @@ def test_the_targets_of_a_step_by_an_own_computation() -> None:
 
     counts = np.zeros((3, 3))
     for row, label in zip(sharp(1.5), labels, strict=True):
-        counts[:, label] += row**5
+        counts[:, label] += row ** (1 / 0.62)  # the mean of 0.7, 0.6, 0.8, 0.6 and 0.4
     right = np.trace(counts) / counts.sum()
     prior = np.full((3, 3), (1 - right) / 2) + np.eye(3) * (right - (1 - right) / 2)
     table = (counts + 10 * prior) / (counts.sum(1, keepdims=True) + 10)
@@ -130,7 +130,7 @@ def test_a_network_that_has_learned_nothing_is_no_teacher() -> None:
         target = remembering(memory, labels)._targets(torch.arange(4000), torch.tensor(labels)).numpy()
         own = target[np.arange(4000), labels]
         shares.append((target.sum(1) - own)[~right].mean())
-    assert shares[0] < 0.5 * shares[1]
+    assert shares[0] < 0.6 * shares[1]
 
 
 def test_a_memory_no_better_than_guessing_is_not_believed() -> None:

@@ -18,7 +18,7 @@ __all__ = ["RAPW"]
 
 PLAIN = 0.4  # of the epochs: a network that is believed too early confirms its own mistakes
 FIRST_POWER = 1.5  # of the memory when the channel is counted
-SURE = 5  # power of the sharpened memory in the counts: rows of which the network is sure decide
+SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 HELD = 1e-6  # what a held row counts beside others
 SCATTER = -7046029254386353131  # an odd number, 2 ** 64 divided by the golden ratio
@@ -37,8 +37,9 @@ class RAPW(Remembering):
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
     - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
-      epoch by :math:`s^5`, so that the rows of which the network is sure decide, and a is the power under which the
-      labels are most likely given T.
+      epoch by :math:`s^g`, so that the rows of which the network is sure decide, and a is the power under which the
+      labels are most likely given T. A network that is seldom sure needs a larger g: it is 1 over the mean of
+      :math:`\max_k q_k` at the end of the plain epochs, at most 5.
     - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label.
     - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, with :math:`t_y = p_y` for the given label and
       :math:`t_k = f^{c} p_k` for the others, divided by the batch's sum of t. f is the mean remembered probability of
@@ -87,6 +88,7 @@ class RAPW(Remembering):
     learned: Tensor
     trust: Tensor
     rho: Tensor
+    sure: Tensor
     late: Tensor
     sums: Tensor
     best: Tensor
@@ -102,7 +104,7 @@ class RAPW(Remembering):
         self.add_rows("labels", torch.full((n,), -1.0))  # as numbers that ranks can merge
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)
-        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", 0.0)):
+        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", 0.0), ("sure", 0.0)):
             self.register_buffer(name, torch.tensor(value))
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
         self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))  # losses of held rows in this epoch; rows
@@ -141,10 +143,13 @@ class RAPW(Remembering):
         if self.means.numel() != classes:  # else in place, where a captured step reads
             self.means, self.table = self.predictions.new_zeros(classes), self.predictions.new_zeros(classes**2)
         self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
+        if not self.sure:
+            most = sum(memory.amax(1).double().sum() for memory, _ in self._known()) / known.sum()
+            self.sure.copy_((1 / most).clamp_max(SUREST))
         counts = torch.zeros_like(self._table())
         for memory, labels in self._known():
             sharp = sharpen(memory, self.means, FIRST_POWER)
-            counts += (sharp**SURE).T @ F.one_hot(labels, classes).to(sharp.dtype)
+            counts += (sharp**self.sure).T @ F.one_hot(labels, classes).to(sharp.dtype)
         self.table.copy_(channel(counts).flatten())
         sample = known.nonzero().squeeze(1)
         sample = sample[:: -(-len(sample) // SAMPLE)]
@@ -273,8 +278,8 @@ register(
     "rapw",
     RAPW,
     "a memory of predictions and the labels say together what is right (ours, not the paper's)",
-    when="Many wrong labels, any number of classes, and no estimate of the noise rate. CIFAR-10N, ResNet-18, 50 epochs, "
-    "last epoch, three fresh seeds: 87.6; SuperLoss 85.1, one seed. CIFAR-100 with 40 % noise, Simple-CNN, 60 epochs, "
-    "three fresh seeds: 51.4. Its figures and what was tried stand in docs/results/better-labels.md.",
+    when="Many wrong labels, any number of classes, and no estimate of the noise rate. CIFAR-10N, ResNet-18, 50 "
+    "epochs, last epoch, three fresh seeds: 87.6; SuperLoss 85.1, one seed. CIFAR-100 with 40 % noise, Simple-CNN, 60 "
+    "epochs, three fresh seeds: 51.4. Figures and what was tried: docs/results/better-labels.md.",
     cost="No extra pass; 4 (C + 1) bytes a sample, and a few operations on (B, C) outputs.",
 )

@@ -408,7 +408,7 @@ def test_figures_stay_small_however_many_samples_there_are(tmp_path: Path) -> No
     for n in (300, 20_000):
         page = Page(write_report({"m": [make(0, n=n, epochs=12)]}, tmp_path / f"{n}.html", title="Map"))
         figures = re.findall(r"<svg.*?</svg>", page.source, re.DOTALL)
-        assert len(figures) == 2 * 2 + 2 + 1 + 2 + 2 + 3  # curves, the map, weights, their groups, rho, the theory
+        assert len(figures) == 2 * 2 + 2 + 1 + 2 + 2 + 2  # curves, the map, weights, their groups, rho, the theory
         assert max(map(len, figures)) < 28 * 1024
         assert f"{n:,} samples: " in page.text("figcaption")
 

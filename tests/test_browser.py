@@ -66,7 +66,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run with pictures, one with texts, several methods and seeds, a large record, and next to nothing."""
+    """Wide names and ticks, a run with pictures, one with texts, several methods and seeds, a large record, and next to nothing."""
     folder = tmp_path_factory.mktemp("browser")
     one, text = make(0, n=300, epochs=12), make(1, n=300, epochs=12)
     for name, record in {"pictures": one, "texts": text}.items():
@@ -80,7 +80,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "vanilla": [make(seed, apw=False) for seed in (0, 1)],
         **{f"apw-{name}": [make(seed) for seed in (0, 1)] for name in "ab"},
     }
+    tiny = make(0)
+    for row in tiny.epochs:
+        row["weight_quantiles"] = [1e-11, 1e-9, 1e-6, 1e-3, 1.0, 2.0, 4e5]
     runs = {
+        "wide": {"W" * 60: [tiny], "vanilla": [make(0, apw=False)]},
         "pictures": {"apw-e": [Record.load(folder / "pictures")]},
         "texts": {"apw-e": [Record.load(folder / "texts")]},
         "several": several,
@@ -115,7 +119,7 @@ class Opened:
         self.context.close()
 
 
-NAMES_OF_PAGES = ["pictures", "texts", "several", "large", "empty"]
+NAMES_OF_PAGES = ["wide", "pictures", "texts", "several", "large", "empty"]
 
 
 @pytest.mark.parametrize("name", NAMES_OF_PAGES)

@@ -132,7 +132,7 @@ def pictures(rows: np.ndarray) -> np.ndarray:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     runs = {"vanilla": [make(s, apw=False) for s in (0, 1)], "apw-e": [make(s) for s in (0, 1)]}
     folder = tmp_path_factory.mktemp("report")
-    runs["apw-e"][0] = with_previews(runs["apw-e"][0], folder / "record", pictures=pictures)
+    runs["vanilla"][0] = with_previews(runs["vanilla"][0], folder / "record", pictures=pictures)
     return Page(write_report(runs, folder / "deep" / "report.html", title="A & B", day=date(2026, 1, 31)))
 
 
@@ -488,7 +488,7 @@ def test_the_answer_comes_first_and_the_theory_last(page: Page) -> None:
     assert page.words["h2"] == HEADINGS
     answer, first = page.source.index('class="answer"'), page.source.index("<h2")
     assert answer < first
-    assert "has the highest test accuracy, 67.0 %" in page.source[answer:first]
+    assert "has the highest test accuracy, 67.0\u00a0%" in page.source[answer:first]
 
 
 def test_the_theory_is_left_out_where_it_does_not_apply(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from ..record.results import METRICS, Summary
 from .html import escape, missing, table
 
-__all__ = ["answer", "comparison"]
+__all__ = ["EPROP", "answer", "comparison"]
 
 MOMENT_WORDS = {"best": "At the best-validation epoch", "last": "At the last evaluated epoch"}
+EPROP = "E-Prop† is the share of test samples whose label gets a probability of one half or more."
 COLUMNS = {"T-ACC": "Accuracy"}  # what a table calls a metric, where not by its name
 
 
@@ -53,10 +54,7 @@ def comparison(rows: Sequence[Summary]) -> str:
     """A table for each moment; says what is missing."""
     if not rows:
         return missing("There are no records to compare.")
-    parts = [
-        "<p>Test results in per cent, mean and ± standard deviation over seeds. E-Prop† is the share of test samples "
-        "whose label gets a probability of one half or more.</p>\n"
-    ]
+    parts = [f"<p>Test results in per cent, mean and ± standard deviation over seeds. {EPROP}</p>\n"]
     if not any(math.isfinite(row.difference) for row in rows):
         parts.append(missing("Differences need records of vanilla and of another method with test results."))
     elif not any(math.isfinite(row.low) for row in rows):

@@ -40,8 +40,8 @@ OTHERS = {"alpha": "Weight change α", "power": "Power of the sharpened predicti
 MEANINGS = {
     "eprop": "E-Prop is the share of easy training samples.",
     "alpha": "α below zero moves weight to easy samples, α above zero to hard ones.",
-    "trust": "trust is how far the method believes its own estimate.",
-    "learned": "learned is how well the network knows the labels that the method believes.",
+    "trust": "Trust is how far the method believes its own estimate.",
+    "learned": "Learned is how well the network knows the labels that the method believes.",
 }
 
 Chart = tuple[list[str], str]  # the panels, and the caption below them

@@ -13,7 +13,7 @@ import numpy as np
 from ..audit import Audit
 from ..record import Record, best_epoch, summarise
 from ..record.files import overwrite
-from .comparison import answer, comparison
+from .comparison import EPROP, answer, comparison
 from .figures import Chart, adaptation, curves, sample_map, weight_groups, weights
 from .gallery import gallery, samples
 from .html import alert, escape, figure, frame, missing, tiles
@@ -68,7 +68,7 @@ def write_report(
     answers = [" ".join(answer(rows)), "" if found is None else found.summary()]
     sections = {
         "Comparison": comparison(rows) if several else "",
-        "Test curves": _curves(runs, numbers),
+        "Test curves": _curves(runs, numbers, note=not several),
         "Samples to look at": gallery_part,
         "Data map": _each(MAP_WORDS, runs, _charts(sample_map), numbers),
         "Weights": _each(WEIGHTS_WORDS, runs, _charts(weights, weight_groups), numbers),
@@ -146,7 +146,7 @@ def _lede(runs: Runs, answers: Sequence[str]) -> str:
     ]
     if len(records) == 1:
         parts[:2] = [str(next(iter(runs)))]
-    first = "".join(f'<p class="answer">{escape(words)}</p>\n' for words in answers if words)
+    first = "".join(f'<p class="answer">{escape(words)}</p>\n'.replace(" %", "\u00a0%") for words in answers if words)
     words = f'<p class="lede">{escape(", ".join(parts))}. {_going(records)}</p>\n'
     return (tiles(_glance(records[0])) if len(records) == 1 else "") + first + words
 
@@ -197,14 +197,14 @@ def _glance(record: Record) -> dict[str, tuple[str, str]]:
 # ---------------------------------------------------------------------- sections
 
 
-def _curves(runs: Runs, numbers: Iterator[str]) -> str:
+def _curves(runs: Runs, numbers: Iterator[str], note: bool) -> str:
     parts = []
     for column, words in CURVES.items():
         try:
             parts.append(figure(*curves(runs, column, words, next(numbers))))
         except Missing as reason:
             parts.append(missing(str(reason)))
-    return "".join(parts)
+    return "".join(parts) + (f'<p class="small">{EPROP}</p>\n' if note else "")
 
 
 def _charts(*draws: Callable[[str, Sequence[Record], str], Chart]) -> Content:
@@ -236,14 +236,18 @@ def _each(intro: str, runs: Runs, content: Content, numbers: Iterator[str]) -> s
 
 
 def _samples(runs: Runs) -> tuple[Audit | None, str]:
-    """The audit and samples of the first record that can be judged; those of a method that estimates rho come first."""
-    reasons = []
-    for method in sorted(runs, key=lambda name: not any(np.isfinite(r.column("rho")).any() for r in runs[name])):
+    """The audit and samples of the first record that can be judged, if possible one without doubts."""
+    reasons, doubtful = [], None
+    for method, records in runs.items():
         try:
-            if divergence(runs[method][0]):
+            if records and divergence(records[0]):
                 raise Missing("The labels cannot be judged, since the run diverged.")
-            shown = samples(runs[method][0])
-            return shown.found, gallery(method, runs[method][0], shown)
+            shown = samples(records[0])
         except Missing as reason:
             reasons.append(f"{method}: {reason}")
-    return None, "".join(map(missing, reasons))
+            continue
+        part = shown.found, gallery(method, records[0], shown)
+        if not shown.found.health:
+            return part
+        doubtful = doubtful or part
+    return doubtful or (None, "".join(map(missing, reasons)))

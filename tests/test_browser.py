@@ -66,7 +66,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Wide names and ticks, a run with pictures, one with texts, several methods and seeds, a large record, and next to nothing."""
+    """Wide names and ticks, pictures, texts, several methods and seeds, a large record, and next to nothing."""
     folder = tmp_path_factory.mktemp("browser")
     one, text = make(0, n=300, epochs=12), make(1, n=300, epochs=12)
     for name, record in {"pictures": one, "texts": text}.items():

@@ -287,12 +287,11 @@ def _from_to(axes: Axes, first: int, last: int) -> None:
 
 def _label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Names lines at their right ends, moved apart where they would touch."""
-    # In axes units: the only ones in which text has the same height everywhere. The layout decides what they are.
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    # In axes units: the only ones in which text has the same height everywhere.
     low, high = axes.get_ylim()
     to_axes = axes.transAxes.inverted()
     values = [float(to_axes.transform(axes.transData.transform((0, min(max(y, low), high))))[1]) for y, _, _ in ends]
-    gap = 0.15 * 72 / axes.bbox.height  # inches, at the 72 dots of an SVG
+    gap = 0.16 * 72 / axes.bbox.height  # inches, at the 72 dots of an SVG
     for (_, words, tint), start, place in zip(ends, values, _apart(values, gap), strict=True):
         axes.plot([1.0, 1.02], [start, place], transform=axes.transAxes, color=tint, linewidth=0.6, clip_on=False)
         axes.text(1.03, place, words, transform=axes.transAxes, color=tint, va="center", parse_math=False)

@@ -21,17 +21,33 @@ from scoreboard import COLUMNS, values
 
 from torchcurriculum import Record, error_threshold
 from torchcurriculum.functional import weight_change
-from torchcurriculum.report.figures import DASHES, _label_ends, _lines, panels_of
+from torchcurriculum.report.figures import DASHES, _label_ends, _lines, quiet
 from torchcurriculum.report.html import STYLE
 from torchcurriculum.report.series import spread, stack
 from torchcurriculum.report.svg import colour, render
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WIDTH = 7.2  # inches
 SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2", "rapw": "choice-3"}
 EPOCH = 8  # of the histogram: the network knows the digits and not yet the wrong labels
 BOX = 'rx="6" fill="var(--early)" stroke="var(--muted)"'
+
+
+def panels_of(
+    boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3, x: str = "epoch"
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels at (left, width) in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), dpi=72)
+    bottom, inner = 0.42 / height, (height - 0.42 - top) / height
+    panels = [figure.add_axes((left / WIDTH, bottom, width / WIDTH, inner)) for left, width in boxes]
+    for axes in panels:
+        quiet(axes, x)
+    return figure, panels
 
 
 def standalone(svg: str) -> str:

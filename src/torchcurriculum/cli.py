@@ -34,7 +34,7 @@ from .lab.sources import require_data
 from .lab.trainer import SAVE_SECONDS, Interrupted
 from .record import Previews, Record, RecordError
 from .record.files import overwrite
-from .report import too_large, write_report
+from .report import data_names, too_large, write_report
 
 __all__ = ["main"]
 
@@ -323,10 +323,7 @@ def _report(options: argparse.Namespace) -> None:
     several = len(found) > 1  # what belongs to different tables must not look like seeds of one
     groups = [(name, method, held) for name, group in found.items() for method, held in group.items()]
     runs = {f"{method} ({name})" if several else method: held for name, method, held in groups}
-    title = ", ".join(folder.resolve().name for folder in options.folders)
-    if sum(map(len, runs.values())) == 1:
-        (method, [record]) = next(iter(runs.items()))
-        title = f"{method}, seed {record.meta['seed']}" if "seed" in record.meta else method
+    title = data_names(runs) or ", ".join(folder.resolve().name for folder in options.folders)
     _say(write_report(runs, options.out, title=title, problems=problems))
     reasons = [too_large(record) for records in runs.values() for record in records]
     large = [f"{reason}, so its samples are not shown" for reason in reasons if reason is not None]

@@ -165,7 +165,7 @@ def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
         audited = {name: records for name, records in runs.items() if recipe.audit and _can_audit(records)}
         found = {name: [audit(record) for record in records] for name, records in audited.items()}
         write_json(out / "summary.json", _summary(recipe, rows, found))
-        report = _report(recipe, runs, out)
+        report = _report(runs, out)
         audits = format_audits(found, class_names(next(iter(runs.values()))[0])) if recipe.audit else ""
         for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
             echo(text)
@@ -267,10 +267,11 @@ def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequen
     return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
 
 
-def _report(recipe: Recipe, runs: dict[str, list[Record]], out: Path) -> str:
+def _report(runs: dict[str, list[Record]], out: Path) -> str:
     try:
-        from ..report import write_report
+        from ..report import data_names, write_report
 
-        return f"The report, with curves and pictures: {write_report(runs, out / 'report.html', title=recipe.summary)}"
+        page = write_report(runs, out / "report.html", title=data_names(runs))
+        return f"The report, with curves and pictures: {page}"
     except ImportError as error:
         return f"No report: {error}"

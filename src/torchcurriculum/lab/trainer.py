@@ -37,6 +37,7 @@ __all__ = ["SAVE_SECONDS", "Interrupted", "Watch", "finished", "train"]
 SAVE_SECONDS = 5.0
 NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
 LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
+OWN = ("image-folder", "csv")  # data that only its file or folder names
 PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "digits": grey_values,
     **dict.fromkeys(("cifar10", "cifar10n", "cifar100", "cifar100n"), lambda x: x.permute(0, 2, 3, 1)),
@@ -100,9 +101,13 @@ def train(
             if done is not None:
                 return done
             run.begin(save_seconds)
-            while len(run.record.epochs) < recipe.epochs:
-                run.epoch(stop or GracefulStop())
-                watch(name, seed, run.record.epochs[-1])
+            try:
+                while len(run.record.epochs) < recipe.epochs:
+                    run.epoch(stop or GracefulStop())
+                    watch(name, seed, run.record.epochs[-1])
+            except ValueError as error:  # such as losses that are not finite; a resumed run overwrites it
+                run.record.describe({**run.record.meta, "failed": str(error)})
+                raise
             return run.finish()
 
 
@@ -112,6 +117,7 @@ class _Run:
     def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
         """Data, network and method. Writes nothing, so that a mistake leaves no folder behind."""
         self.recipe, self.name, self.seed, self.folder = recipe, name, seed, folder
+        self.data_name = data.resolve().name if data is not None and recipe.data in OWN else None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.problem, self.digest = load_data(recipe, seed, data), digest(recipe, data)
         self.sets = {part: held.to(self.device) for part, held in self.problem.sets.items()}
@@ -167,6 +173,7 @@ class _Run:
         meta: dict[str, Any] = {"method": self.name, "seed": self.seed, "q": q}
         meta |= {} if self.digest is None else {"data": self.digest}
         meta |= {} if self.problem.labels is None else {"classes": list(self.problem.labels)}
+        meta |= {} if self.data_name is None else {"data_name": self.data_name}
         meta |= {"recipe": self.recipe.as_dict(), "environment": environment()}
         n, train_set = len(self.train_set), self.problem.sets["train"]
         try:

@@ -1,5 +1,5 @@
 """One self-contained HTML page from the records of runs."""
 
-from .page import too_large, write_report
+from .page import data_names, too_large, write_report
 
-__all__ = ["too_large", "write_report"]
+__all__ = ["data_names", "too_large", "write_report"]

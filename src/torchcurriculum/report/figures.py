@@ -1,8 +1,10 @@
-"""The figures, drawn with matplotlib's objects (no pyplot, no global figure), and a caption for each."""
+"""The charts: panels of one size as SVG, which a page sets side by side or, on a phone, one below the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,13 +28,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curves", "panels_of", "phases", "sample_map", "weight_groups", "weights"]
+__all__ = ["Chart", "adaptation", "curves", "panel", "quiet", "sample_map", "weight_groups", "weights"]
 
 BINS = 36  # squares of the data map, along each axis
-WIDTH = 7.2  # inches
-LONG = 8  # epochs from which the second half gets a panel of its own: late differences are small
+WIDTH, HEIGHT = 3.7, 2.5  # inches of a panel; on a phone of 360 px its letters are 9 px high
+LONG = 8  # epochs from which the second half gets its own panel: late differences are small
 TINY = 1e-12  # the least weight on a logarithmic axis
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)))
+SHARES = {"rho": "ρ", "eprop": "E-Prop", "trust": "trust", "learned": "learned"}  # columns between 0 and 1
+OTHERS = {"alpha": "Weight change α", "power": "Power of the sharpened predictions"}  # each has its own panel
+MEANINGS = {
+    "eprop": "E-Prop is the share of easy training samples.",
+    "alpha": "α below zero moves weight to easy samples, α above zero to hard ones.",
+    "trust": "Trust is how far the method believes its own estimate.",
+    "learned": "Learned is how well the network knows the labels that the method believes.",
+}
+
+Chart = tuple[list[str], str]  # the panels, and the caption below them
 
 
 class Group(NamedTuple):
@@ -45,182 +57,211 @@ class Group(NamedTuple):
 
 
 GROUPS = (
-    Group("easy in more than 2/3 of the epochs", "round", "o", "choice-1"),
+    Group("mostly easy", "round", "o", "choice-1"),
     Group("in between", "projecting", "s", "choice-5"),
-    Group("easy in fewer than 1/3", "butt", "_", "choice-2"),
+    Group("mostly hard", "butt", "_", "choice-2"),
 )
 
 
-def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str) -> tuple[str, str]:
-    """A metric over epochs, a line for each method: mean over seeds, and a band from the least to the greatest.
+def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str) -> Chart:
+    """A metric over epochs, a line for each method: mean over seeds, and a band from the lowest to the highest.
 
     Args:
         runs: Records by method.
         name: The column.
         words: What the column is called.
-        key: The figure's id.
-
-    Returns:
-        The picture and its caption.
+        key: The chart's id.
 
     Raises:
         Missing: Where no record has the column.
     """
-    lines = {method: spread(stack(records, name)) for method, records in runs.items()}
     looks = _looks(runs) if len(runs) > 1 else {method: (colour("choice-1"), DASHES[0]) for method in runs}
-    lines = {method: line for method, line in lines.items() if len(line.epochs)}
+    every = {method: spread(stack(records, name)) for method, records in runs.items()}
+    lines = {method: line for method, line in every.items() if len(line.epochs)}
     if not lines:
         raise Missing(f"The records hold no {words.lower()} ({name}).")
-
-    finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
-    caption = f"{words} over epochs"
-    if any(len(records) > 1 for records in runs.values()):
-        caption += ", mean over seeds; the band reaches from the least to the greatest seed"
-    caption += "."
-    return render(lambda: _curves(lines, looks, words), key, f"{words} over epochs. At the end: {finals}."), caption
-
-
-def _curves(lines: Mapping[str, Spread], looks: Mapping[str, tuple[str, Any]], words: str) -> Figure:
     last = max(int(line.epochs[-1]) for line in lines.values())
-    halves = (1, last // 2 + 1) if last >= LONG else (1,)
-    figure, panels = panels_of([(0.35, 2.65), (3.5, 2.3)] if len(halves) == 2 else [(0.35, 5.45)], 2.9)
-    for axes, begin in zip(panels, halves, strict=True):
+
+    def fill(axes: Axes, begin: int) -> None:
         named = [(line.since(begin), _short(method), *looks[method]) for method, line in lines.items()]
         ends = _lines(axes, named, scale=100)
         _from_to(axes, begin, last)
-        axes.set_title(f"{words}, %" if begin == 1 else "The second half, enlarged", loc="left")
-    _label_ends(panels[-1], ends)
-    return figure
+        _label_ends(axes, ends)
+
+    finals = "; ".join(f"{method} {100 * line.mean[-1]:.1f} %" for method, line in lines.items())
+    titles = {f"{words}, %": 1} | ({"The second half, enlarged": last // 2 + 1} if last >= LONG else {})
+    panels = [
+        panel(partial(fill, begin=begin), title, f"{words} over epochs. At the end: {finals}.", f"{key}-{begin}")
+        for title, begin in titles.items()
+    ]
+    seeds = any(len(records) > 1 for records in runs.values())
+    return panels, f"{words} over epochs{', mean over seeds; bands span all seeds' if seeds else ''}."
 
 
-def phases(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
-    """rho and E-Prop (left) and alpha (right) of one method over epochs, with the early phase shaded."""
-    rho, alpha, eprop = (spread(stack(records, name)) for name in ("rho", "alpha", "eprop"))
+def adaptation(method: str, records: Sequence[Record], key: str) -> Chart:
+    """What the method measured to set its weights, over epochs; the early phase is shaded where there are phases.
+
+    Raises:
+        Missing: Where the records hold no such quantity.
+    """
+    lines = {name: spread(stack(records, name)) for name in (*SHARES, *OTHERS)}
+    lines = {name: line for name, line in lines.items() if len(line.epochs)}
+    if not lines:
+        raise Missing("The records hold nothing that this method adapts by.")
     early, firsts = early_epochs(records), first_later(records)
+    phases = bool(early.any() or firsts)
 
-    def draw() -> Figure:
-        figure, (left, right) = panels_of([(0.35, 2.75), (4.2, 2.55)], 2.3)
-        shares = ((rho, "ρ", colour("choice-1"), "-"), (eprop, "E-Prop", colour("choice-2"), DASHES[1]))
-        ends = _lines(left, shares)
-        left.set_ylim(-0.03, 1.03)
-        _label_ends(left, ends)
-        left.set_title("Difficulty ρ and easy share E-Prop", loc="left", pad=14)
-        right.axhline(0, color=colour("muted"), linewidth=0.6)
-        _label_ends(right, _lines(right, [(alpha, "α", colour("choice-4"), "-")]))
-        right.set_title("Weight change α", loc="left", pad=14)
-        for axes in (left, right):
+    def fill(axes: Axes, names: Sequence[str]) -> None:
+        ends = _lines(
+            axes,
+            [
+                (lines[name], SHARES.get(name, ""), colour(f"choice-{place}"), DASHES[place - 1])
+                for place, name in enumerate(names, 1)
+            ],
+        )
+        if names[0] in SHARES:
+            axes.set_ylim(-0.03, 1.03)
+        elif names[0] == "alpha":
+            axes.axhline(0, color=colour("muted"), linewidth=0.6)
+        axes.set_xlim(0.5, max(len(early), 1) + 0.5)
+        if phases:
             _shade(axes, early, bool(firsts))
-        return figure
+        _label_ends(axes, [end for end in ends if end[1]])
 
-    moment = _transition(firsts, len(records))
-    caption = f"{method}: training difficulty, share of easy training samples and weight change. {moment}"
-    return render(draw, key, caption), caption
+    shares = [name for name in SHARES if name in lines]
+    groups = {", ".join(SHARES[name] for name in shares): shares} if shares else {}
+    groups |= {words: [name] for name, words in OTHERS.items() if name in lines}
+    panels = [
+        panel(partial(fill, names=names), title, f"{title} over epochs, {method}.", f"{key}-{names[0]}", 14)
+        for title, names in groups.items()
+    ]
+    rho = "the weight on hard samples" if "alpha" in lines else "the share of labels that the method takes for wrong"
+    meanings = {"rho": f"ρ is {rho}."} | MEANINGS
+    told = [meaning for name, meaning in meanings.items() if name in lines]
+    told += [_transition(firsts, len(records))] if phases else []
+    return panels, " ".join(told)
 
 
-def weights(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
-    """The distribution of N w over epochs."""
+def weights(method: str, records: Sequence[Record], key: str) -> Chart:
+    """The distribution of N w over epochs.
+
+    Raises:
+        Missing: Where no weights are recorded.
+    """
     epochs, table = quantiles(records)
     table = np.maximum(table, TINY)
-
-    def draw() -> Figure:
-        figure, panels = panels_of([(0.35, 5.7)], 2.6)
-        _fan(panels[0], epochs, table)
-        return figure
-
-    seeds = " (median over seeds)" if len(records) > 1 else ""
-    caption = f"{method}: quantiles of the weights, as multiples of the average weight{seeds}."
     low, high = table[-1, 0], table[-1, -1]
-    return render(draw, key, f"{caption} At the end weights lie between {low:.3g} and {high:.3g}."), caption
+    label = f"{method}. At the end, weights lie between {low:.3g} and {high:.3g}."
+    seeds = ", median over seeds" if len(records) > 1 else ""
+    caption = f"{method}: quantiles of the weights over samples{seeds}."
+    return [panel(lambda axes: _fan(axes, epochs, table), "Weights of samples", label, key)], caption
 
 
-def weight_groups(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+def weight_groups(method: str, records: Sequence[Record], key: str) -> Chart:
     """The mean of N w over the easy and the hard samples of each epoch and, where known, over right and wrong labels.
 
     Raises:
         Missing: Where weights cannot be rebuilt from the records.
     """
-    sides = {"by easiness in the epoch": group_weights(records)}
-    note = "Left: samples that were easy at the start of an epoch, and those that were hard."
-    try:
-        sides["by given label"] = label_weights(records)
-        note += " Right: samples whose given label is right, and those whose label is wrong."
-    except Missing as reason:
-        note += f" {reason}"
+    sides = {"Mean weight of easy and hard samples": group_weights(records)}
+    with suppress(Missing):
+        sides["Mean weight by given label"] = label_weights(records)
+    edges = [edge for lines in sides.values() for line in lines.values() for edge in (line.low, line.high)]
+    known = [max(float(end), TINY) for edge in edges if len(edge) for end in (edge.min(), edge.max())]
 
-    def draw() -> Figure:
-        figure, panels = panels_of([(0.35, 2.5), (4.1, 2.5)] if len(sides) == 2 else [(0.35, 5.7)], 2.4)
-        edges = [edge for lines in sides.values() for line in lines.values() for edge in (line.low, line.high)]
-        known = [float(edge.min()) for edge in edges if len(edge)] + [float(edge.max()) for edge in edges if len(edge)]
-        for axes, (title, lines) in zip(panels, sides.items(), strict=True):
-            looks = zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False)
-            ends = _lines(axes, [(line, words, colour(tint), dashes) for (words, line), tint, dashes in looks])
-            _log_axis(axes, [max(value, TINY) for value in known])
-            _from_to(axes, 1, max(len(record.epochs) for record in records))
-            _label_ends(axes, ends)
-            axes.set_title(f"Mean N·w {title}", loc="left")
-        return figure
+    def fill(axes: Axes, lines: Mapping[str, Spread]) -> None:
+        looks = zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False)
+        ends = _lines(axes, [(line, words, colour(tint), dashes) for (words, line), tint, dashes in looks])
+        _log_axis(axes, known)
+        _from_to(axes, 1, max(len(record.epochs) for record in records))
+        _label_ends(axes, ends)
 
-    caption = f"{method}: mean weights of groups{', mean over seeds' if len(records) > 1 else ''}. {note}"
-    return render(draw, key, caption), caption
+    panels = [
+        panel(partial(fill, lines=lines), title, f"{method}, over epochs.", f"{key}-{place}")
+        for place, (title, lines) in enumerate(sides.items())
+    ]
+    seeds = ", mean over seeds" if len(records) > 1 else ""
+    return panels, f"{method}: mean weights of groups{seeds}. Samples count as easy or hard by their loss in the epoch."
 
 
-def sample_map(method: str, records: Sequence[Record], key: str) -> tuple[str, str]:
+def sample_map(method: str, records: Sequence[Record], key: str) -> Chart:
     """The data map of a method's first seed: every sample's mean loss over the standard deviation of its loss."""
     data = data_map(records[0])
-    sides: list[tuple[str, Any]] = [("All samples", slice(None))]
+    sides: dict[str, Any] = {"All samples": slice(None)}
     if data.right is not None:
-        sides = [("Given label right", data.right), ("Given label wrong", ~data.right)]
+        sides = {"Given label right": data.right, "Given label wrong": ~data.right}
     edges = [np.linspace(*_padded(values), BINS + 1) for values in (data.std, data.mean)]
     most = np.histogram2d(data.std, data.mean, bins=edges)[0].max(initial=1)
 
-    def draw() -> Figure:
-        boxes = [(0.45, 3.1), (4.0, 3.1)] if len(sides) == 2 else [(0.45, 4.4)]
-        figure, panels = panels_of(boxes, 3.3, top=0.62, x="standard deviation of the loss")
-        for axes, (title, rows) in zip(panels, sides, strict=True):
-            axes.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
-            for place, group in enumerate(GROUPS):
-                mine = data.group[rows] == place
-                counts = np.histogram2d(data.std[rows][mine], data.mean[rows][mine], bins=edges)[0]
-                _marks(axes, edges, np.ceil(4 * np.log1p(counts) / np.log1p(most)), group)
-            axes.set_title(f"{title}: {len(data.mean[rows]):,}", loc="left")
-        panels[0].set_ylabel("mean loss")
-        _legend(figure, panels[0])
-        return figure
+    def fill(axes: Axes, rows: Any) -> None:
+        axes.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]], ylabel="mean loss")
+        for place, group in enumerate(GROUPS):
+            mine = data.group[rows] == place
+            counts = np.histogram2d(data.std[rows][mine], data.mean[rows][mine], bins=edges)[0]
+            _marks(axes, edges, np.ceil(4 * np.log1p(counts) / np.log1p(most)), group)
+            axes.plot([], [], group.mark, color=colour(group.tint), markersize=4, label=group.words)
+        axes.figure.legend(ncols=3, loc="outside upper left", frameon=False, handletextpad=0.1)
 
-    counts = ", ".join(f"{int((data.group == place).sum()):,} {group.words}" for place, group in enumerate(GROUPS))
-    marks = "a mark stands for the samples of a small square, and is larger for more"
-    caption = f"{method}, first seed, {len(data.mean):,} samples ({marks}): {counts}."
-    return render(draw, key, f"Data map of {caption}"), caption
+    counts = [int((data.group == place).sum()) for place in range(len(GROUPS))]
+    shares = ("easy in more than 2/3 of the epochs", "in between", "easy in fewer than 1/3")
+    told = ", ".join(f"{count:,} {words}" for count, words in zip(counts, shares, strict=True))
+    caption = f"{method}, first seed, {len(data.mean):,} samples: {told}. A larger mark stands for more samples."
+    panels = [
+        panel(
+            partial(fill, rows=rows),
+            f"{title}: {len(data.mean[rows]):,}",
+            f"Data map of {caption}",
+            f"{key}-{place}",
+            x="standard deviation of the loss",
+        )
+        for place, (title, rows) in enumerate(sides.items())
+    ]
+    return panels, caption
 
 
 # ---------------------------------------------------------------------- parts of figures
 
 
-def panels_of(
-    boxes: Sequence[tuple[float, float]], height: float, top: float = 0.3, x: str = "epoch"
-) -> tuple[Figure, list[Axes]]:
-    """A figure with panels at (left, width) in inches, with quiet axes; epochs are whole numbers."""
-    from matplotlib.figure import Figure
+def panel(fill: Callable[[Axes], None], title: str, label: str, key: str, pad: float = 6, x: str = "epoch") -> str:
+    """One panel as SVG: ``fill`` draws into its axes, and there is room for every tick and name.
+
+    Args:
+        fill: Draws the data.
+        title: Above the axes.
+        label: What a screen reader says after the title.
+        key: Different for each panel of a page.
+        pad: Points between the axes and the title.
+        x: What the horizontal axis shows.
+    """
+
+    def draw() -> Figure:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=72, layout="constrained")
+        axes = figure.add_subplot()
+        quiet(axes, x)
+        axes.set_title(title, loc="left", pad=pad, fontsize=8)
+        fill(axes)
+        return figure
+
+    return render(draw, key, f"{title}. {label}")
+
+
+def quiet(axes: Axes, x: str = "epoch") -> None:
+    """Axes with few lines and few ticks; epochs are whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(WIDTH, height), dpi=72)
-    panels = []
-    for left, width in boxes:
-        bottom = 0.42
-        axes = figure.add_axes((left / WIDTH, bottom / height, width / WIDTH, (height - bottom - top) / height))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(colour("line"))
-        axes.tick_params(length=0, labelcolor=colour("muted"), labelsize=8)
-        axes.grid(axis="y", color=colour("line"), linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(x, color=colour("muted"))
-        whole: dict[str, Any] = {"integer": True, "min_n_ticks": 1} if x == "epoch" else {}
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], **whole))
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-        axes.yaxis.label.set_color(colour("muted"))
-        axes.title.set_fontsize(8)
-        panels.append(axes)
-    return figure, panels
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(colour("line"))
+    axes.tick_params(length=0, labelcolor=colour("muted"), labelsize=8)
+    axes.grid(axis="y", color=colour("line"), linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(x, color=colour("muted"))
+    whole: dict[str, Any] = {"integer": True, "min_n_ticks": 1} if x == "epoch" else {}
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], **whole))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.label.set_color(colour("muted"))
+    axes.title.set_fontsize(8)
 
 
 End = tuple[float, str, str]  # where a line ends, its name and its colour
@@ -250,7 +291,7 @@ def _label_ends(axes: Axes, ends: Sequence[End]) -> None:
     low, high = axes.get_ylim()
     to_axes = axes.transAxes.inverted()
     values = [float(to_axes.transform(axes.transData.transform((0, min(max(y, low), high))))[1]) for y, _, _ in ends]
-    gap = 0.15 * 72 / axes.bbox.height  # inches, at the 72 dots of an SVG
+    gap = 0.16 * 72 / axes.bbox.height  # inches, at the 72 dots of an SVG
     for (_, words, tint), start, place in zip(ends, values, _apart(values, gap), strict=True):
         axes.plot([1.0, 1.02], [start, place], transform=axes.transAxes, color=tint, linewidth=0.6, clip_on=False)
         axes.text(1.03, place, words, transform=axes.transAxes, color=tint, va="center", parse_math=False)
@@ -282,7 +323,6 @@ def _shade(axes: Axes, early: np.ndarray, reached: bool) -> None:
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
         axes.axvspan(begin, end, color=colour("early"), linewidth=0, zorder=0)
     width = max(len(early), 1)
-    axes.set_xlim(0.5, width + 0.5)
     style: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "fontsize": 7, "color": colour("muted")}
     first = float(np.argmin(early)) + 0.5 if len(early) and not early.all() else None
     if len(edges) and edges[0] == 0.5 and (first is None or first > width / 6):
@@ -310,9 +350,8 @@ def _fan(axes: Axes, epochs: np.ndarray, table: np.ndarray) -> None:
     axes.plot(epochs, table[:, 3], color=tint, linewidth=1.5, marker="o" if len(epochs) == 1 else None)
     _from_to(axes, epochs[0], epochs[-1])
     _log_axis(axes, [table.min(), table.max()])
-    names = ("least", "5 %", "25 %", "median", "75 %", "95 %", "greatest")
+    names = ("lowest", "5 %", "25 %", "median", "75 %", "95 %", "highest")
     _label_ends(axes, [(value, name, tint) for value, name in zip(table[-1], names, strict=True)])
-    axes.set_title("N·w, quantiles over samples", loc="left")
 
 
 def _log_axis(axes: Axes, values: Sequence[float]) -> None:
@@ -344,12 +383,6 @@ def _marks(axes: Axes, edges: Sequence[np.ndarray], sizes: np.ndarray, group: Gr
             axes.add_patch(PathPatch(path, fill=False, linewidth=(0.6 if length else 1.2) * size, **style))
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    for group in GROUPS:
-        axes.plot([], [], group.mark, color=colour(group.tint), markersize=4, label=group.words)
-    figure.legend(ncols=3, loc="upper left", frameon=False, handletextpad=0.1)
-
-
 def _padded(values: np.ndarray) -> tuple[float, float]:
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     pad = 0.04 * (high - low) or 0.05
@@ -366,6 +399,6 @@ def _looks(runs: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     return {"vanilla": (colour("choice-0"), DASHES[0]), **looks}
 
 
-def _short(name: str, limit: int = 22) -> str:
+def _short(name: str, limit: int = 18) -> str:
     name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)  # XML knows no control characters
     return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -61,18 +61,19 @@ def samples(record: Record) -> Samples:
 def gallery(method: str, record: Record, shown: Samples) -> str:
     """Both lists of one record."""
     names, found = class_names(record), shown.found
-    parts = [f"<p>{escape(method)}, first seed. {escape(found.summary())}</p>\n"]
+    parts = [f"<p>By the losses of {escape(method)}, first seed.</p>\n"]
     if shown.note:
         parts.append(missing(shown.note))
     suspicious = f"The {len(shown.suspicious)} most suspicious"
     if found.wrong is not None and len(shown.suspicious):
         wrong = int(found.wrong[shown.suspicious].sum())
-        suspicious += f": {wrong} of them are wrong in truth"
-    words = "Labels are shown as given → suggested, with the probability that the given one is wrong."
+        suspicious += f": {wrong} of them really are wrong"
+    words = "Given label → suggested label"
+    words += "." if found.health else ", and the probability that the given one is wrong."
     parts.append(f"<h3>{escape(suspicious)}</h3>\n<p>{words}</p>\n{_cards(shown, shown.suspicious, names)}")
     if len(shown.hardest):
         agrees = found.given is not None and found.suggested is not None
-        words = "Rarely easy, and yet the network has come to agree with their labels." if agrees else "Rarely easy."
+        words = "Rarely easy, but in the end the network agrees with their labels." if agrees else "Rarely easy."
         parts.append(f"<h3>The hardest of the others</h3>\n<p>{words}</p>\n{_cards(shown, shown.hardest, names)}")
     return "".join(parts)
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 
-__all__ = ["STYLE", "escape", "figure", "frame", "missing", "table", "tiles"]
+__all__ = ["STYLE", "alert", "escape", "figure", "frame", "missing", "table", "tiles"]
 
 STYLE = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
 
 
 def frame(title: str, lede: str, sections: Mapping[str, str]) -> str:
-    """The whole page around its sections."""
+    """The whole page around its sections; those without content are left out."""
+    sections = {name: content for name, content in sections.items() if content}
     anchors = {name: name.lower().replace(" ", "-") for name in sections}
     links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for name, anchor in anchors.items())
     body = "\n".join(
@@ -36,7 +37,7 @@ def frame(title: str, lede: str, sections: Mapping[str, str]) -> str:
 <main id="content">
 {body}
 </main>
-<footer>Made by torchcurriculum from the records of these runs, and from nothing else.</footer>
+<footer>Made by torchcurriculum from the records of these runs.</footer>
 </body>
 </html>
 """
@@ -47,10 +48,14 @@ def missing(sentence: str) -> str:
     return f'<p class="missing">{escape(sentence)}</p>\n'
 
 
-def figure(image: str, caption: str) -> str:
-    """A picture, given as HTML, above its caption; a narrow screen can scroll it sideways."""
-    region = f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption[:80])}">{image}</div>'
-    return f"<figure>{region}<figcaption>{escape(caption)}</figcaption></figure>\n"
+def alert(sentence: str) -> str:
+    """A sentence that nobody should miss."""
+    return f'<p class="alert">{escape(sentence)}</p>\n'
+
+
+def figure(panels: Sequence[str], caption: str) -> str:
+    """Panels, given as SVG, above their caption."""
+    return f'<figure><div class="panels">{"".join(panels)}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
 
 
 def tiles(values: Mapping[str, tuple[str, str]]) -> str:
@@ -65,7 +70,7 @@ def tiles(values: Mapping[str, tuple[str, str]]) -> str:
 
 
 def table(caption: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A table whose first column names the rows; the cells and names of rows are HTML."""
+    """A table whose first column names the rows; cells and row names are HTML."""
     columns = f'<th scope="col">{escape(head[0])}</th>'
     columns += "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in head[1:])
     body = "".join(

@@ -4,56 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from ..audit import Audit
-from ..record import Record, Summary, best_epoch, summarise
+from ..record import Record, best_epoch, summarise
 from ..record.files import overwrite
-from .comparison import comparison
-from .figures import curves, phases, sample_map, weight_groups, weights
+from .comparison import EPROP, answer, comparison
+from .figures import Chart, adaptation, curves, sample_map, weight_groups, weights
 from .gallery import gallery, samples
-from .html import escape, figure, frame, missing, tiles
-from .series import Missing, first_later
+from .html import alert, escape, figure, frame, missing, tiles
+from .series import Missing, divergence, first_later
 from .theory_panel import THEORY_WORDS, theory_panel
 
-__all__ = ["too_large", "write_report"]
+__all__ = ["data_names", "too_large", "write_report"]
 
-PHASES_WORDS = (
-    "ρ is the weight that lies on hard samples. While it is high, easy samples gain weight (the early phase, shaded, "
-    "α below zero); afterwards hard ones do (the later phase, α above zero)."
-)
-WEIGHTS_WORDS = "The weight w of each sample times their number N: 1 is the weight it would have in plain training."
+ADAPTATION_WORDS = "What the method measured in each epoch, and by which it set its weights."
+WEIGHTS_WORDS = "A weight of 1 is the weight of a sample in plain training."
 MAP_WORDS = (
-    "Samples by the course of their loss: at the bottom left those that are learnt early and stay so, at the top those "
-    "that are hardly learnt at all, among them many with a wrong label."
+    "Each sample by its losses over all epochs. Bottom left: learnt early. Top: hardly learnt at all, often because "
+    "the label is wrong."
 )
+CURVES = {"test_acc": "Test accuracy", "test_eprop": "Test E-Prop†"}
 MOST = 5 * 10**8  # losses (rows times epochs) of a record whose samples are looked at: 2 GB
 MANY = 10**7  # rows of it: an audit takes a few hundred bytes for each
 Runs = Mapping[str, Sequence[Record]]
-Drawing = Callable[[str, Sequence[Record], str], tuple[str, str]]
+Content = Callable[[str, Sequence[Record], str], str]
 
 
 def write_report(
-    runs: Runs,
-    path: str | Path,
-    *,
-    title: str,
-    rows: Sequence[Summary] | None = None,
-    problems: Sequence[str] = (),
+    runs: Runs, path: str | Path, *, title: str, problems: Sequence[str] = (), day: date | None = None
 ) -> Path:
-    """Writes the page: results, curves, phases, weights, data maps, the theory, and the samples to look at.
+    """Writes the page: the answer, results, samples to look at, weights, and the theory where it applies.
 
-    What the records do not hold is said in a sentence where it would stand. A run may still be going.
+    A chart is drawn where the records hold its data. A run may still be going.
 
     Args:
         runs: Records by method, one for each seed, seeds in the same order for every method.
         path: The file to write; missing folders are made.
-        title: The page's heading.
-        rows: Rows of the comparison instead of ``summarise(runs)``.
+        title: What the data is called; the heading is this and the day.
         problems: What could not be read of the records, a sentence each.
+        day: The day in the heading; None is today.
 
     Returns:
         The path of the file.
@@ -69,24 +63,37 @@ def write_report(
     runs, problems = _of_bounded_size(runs, problems)
     numbers = (f"f{number}" for number in count(1))
     found, gallery_part = _samples(runs)
-    several = sum(map(len, runs.values())) != 1 or rows is not None
-    results = {"Test curves": _curves(runs, numbers)}
-    if several:
-        results = {"Comparison": comparison(summarise(runs) if rows is None else rows)} | results
-    course = {"Phases of training": _phases(runs, numbers)}
+    several = sum(map(len, runs.values())) != 1
+    rows = summarise(runs)
+    answers = [" ".join(answer(rows)), "" if found is None else found.summary()]
     sections = {
-        **({"What could not be read": "".join(map(missing, problems))} if problems else {}),
-        **(results | course if several else course | results),
-        "Weights": _each(WEIGHTS_WORDS, runs, _weights(numbers), numbers),
-        "Data map": _each(MAP_WORDS, runs, _drawn(sample_map), numbers),
+        "Comparison": comparison(rows) if several else "",
+        "Test curves": _curves(runs, numbers, note=not several),
         "Samples to look at": gallery_part,
-        "Theory": _each(THEORY_WORDS, _adaptive(runs), theory_panel, numbers),
+        "Data map": _each(MAP_WORDS, runs, _charts(sample_map), numbers),
+        "Weights": _each(WEIGHTS_WORDS, runs, _charts(weights, weight_groups), numbers),
+        "How the method adapted": _each(ADAPTATION_WORDS, runs, _charts(adaptation), numbers),
+        "Theory": _each(THEORY_WORDS, runs, theory_panel, numbers),
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    heading = f"{title}, {(day or date.today()).isoformat()}"
+    top = "".join(map(alert, [*problems, *_alerts(runs)])) + _lede(runs, answers)
     with overwrite(path, errors="replace") as file:
-        file.write(frame(title, _lede(runs, found), sections))
+        file.write(frame(heading, top, sections))
     return path
+
+
+def data_names(runs: Runs) -> str:
+    """What the records say that their data is, for a title; "" where they do not."""
+    names = [_data_name(record.meta) for records in runs.values() for record in records]
+    return "; ".join(dict.fromkeys(filter(None, names)))
+
+
+def _data_name(meta: Mapping[str, object]) -> str:
+    recipe = meta.get("recipe")
+    summary = recipe.get("summary") if isinstance(recipe, dict) else None
+    return str(meta.get("data_name") or summary or "").partition(":")[0]
 
 
 def too_large(record: Record) -> str | None:
@@ -113,7 +120,21 @@ def _of_bounded_size(runs: Runs, problems: Sequence[str]) -> tuple[dict[str, lis
 # ---------------------------------------------------------------------- the head
 
 
-def _lede(runs: Runs, found: Audit | None) -> str:
+def _alerts(runs: Runs) -> list[str]:
+    """A sentence for each run that diverged or failed."""
+    said = []
+    for method, records in runs.items():
+        for place, record in enumerate(records):
+            name = f"{method}, seed {record.meta.get('seed', place)}," if len(records) > 1 else method
+            reason, failed = divergence(record), record.meta.get("failed")
+            if reason is not None:
+                said.append(f"{name} diverged: {reason}. Train with a lower learning rate.")
+            elif failed:
+                said.append(f"{name} failed in epoch {len(record.epochs) + 1}: {failed}")
+    return said
+
+
+def _lede(runs: Runs, answers: Sequence[str]) -> str:
     records = [record for several in runs.values() for record in several]
     if not records:
         return '<p class="lede">There are no records to report on.</p>'
@@ -125,8 +146,9 @@ def _lede(runs: Runs, found: Audit | None) -> str:
     ]
     if len(records) == 1:
         parts[:2] = [str(next(iter(runs)))]
-    words = f'<p class="lede">{escape(", ".join(parts))}. {_going(records)}</p>'
-    return words + (tiles(_glance(records[0], found)) if len(records) == 1 else "")
+    first = "".join(f'<p class="answer">{escape(words)}</p>\n'.replace(" %", "\u00a0%") for words in answers if words)
+    words = f'<p class="lede">{escape(", ".join(parts))}. {_going(records)}</p>\n'
+    return (tiles(_glance(records[0])) if len(records) == 1 else "") + first + words
 
 
 def _count(values: Sequence[int], noun: str) -> str:
@@ -142,7 +164,7 @@ def _planned(record: Record) -> int | None:
 
 
 def _going(records: Sequence[Record]) -> str:
-    """A word about runs that have not come to their end."""
+    """A sentence about runs that are not finished."""
     going = [r for r in records if (planned := _planned(r)) is not None and len(r.epochs) < planned]
     if not going:
         return ""
@@ -151,11 +173,11 @@ def _going(records: Sequence[Record]) -> str:
     return f"{len(going)} of {len(records)} runs are not finished."
 
 
-def _glance(record: Record, found: Audit | None) -> dict[str, tuple[str, str]]:
-    """The figures of a single run that a reader looks for first; those that it does not have are left out."""
+def _glance(record: Record) -> dict[str, tuple[str, str]]:
+    """The main figures of a single run, as far as its record holds them."""
     values: dict[str, tuple[str, str]] = {}
     best = best_epoch(record)
-    for name, column in {"Test accuracy": "test_acc", "Test E-Prop†": "test_eprop"}.items():
+    for column, name in CURVES.items():
         numbers = record.column(column)
         known = np.flatnonzero(np.isfinite(numbers))
         if len(known):
@@ -163,85 +185,69 @@ def _glance(record: Record, found: Audit | None) -> dict[str, tuple[str, str]]:
             words = f"epoch {place + 1}, best validation" if place == best else f"epoch {place + 1}"
             values[name] = (f"{100 * numbers[place]:.1f} %", words)
     firsts = first_later([record])
-    if _finite(record, "rho"):
+    if any("phase" in row for row in record.epochs):
         words = "easy samples first, hard ones from here" if firsts else "the early phase has not ended"
         values["Later phase"] = (f"epoch {firsts[0]}" if firsts else "not yet", words)
     ess = record.column("ess")
     if len(ess) and math.isfinite(ess[-1]):
         values["Effective samples"] = (f"{100 * ess[-1]:.0f} %", "of the training set, by weight")
-    if found is not None:
-        words = found.health[0] if found.health else f"{found.share_low:.1%} to {found.share_high:.1%}, estimated"
-        values["Wrong labels"] = ("none seen" if found.health else f"{100 * found.share:.1f} %", words)
     return values
 
 
 # ---------------------------------------------------------------------- sections
 
 
-def _curves(runs: Runs, numbers: Iterator[str]) -> str:
+def _curves(runs: Runs, numbers: Iterator[str], note: bool) -> str:
     parts = []
-    for name, words in {"test_acc": "Test accuracy", "test_eprop": "Test E-Prop†"}.items():
+    for column, words in CURVES.items():
         try:
-            parts.append(figure(*curves(runs, name, words, next(numbers))))
+            parts.append(figure(*curves(runs, column, words, next(numbers))))
         except Missing as reason:
             parts.append(missing(str(reason)))
-    parts.append('<p class="small">E-Prop† is the share of test samples with a loss of at most log 2.</p>\n')
-    return "".join(parts)
+    return "".join(parts) + (f'<p class="small">{EPROP}</p>\n' if note else "")
 
 
-def _adaptive(runs: Runs) -> Runs:
-    return {method: several for method, several in runs.items() if any(_finite(r, "rho") for r in several)}
+def _charts(*draws: Callable[[str, Sequence[Record], str], Chart]) -> Content:
+    """The charts that the records have data for."""
 
-
-def _phases(runs: Runs, numbers: Iterator[str]) -> str:
-    adaptive = _adaptive(runs)
-    if not adaptive:
-        return missing("No record holds the training difficulty rho: none of these methods adapts its weights by it.")
-    return _each(PHASES_WORDS, adaptive, _drawn(phases), numbers)
-
-
-def _finite(record: Record, name: str) -> bool:
-    return any(math.isfinite(value) for value in record.column(name))
-
-
-def _drawn(draw: Drawing) -> Callable[[str, Sequence[Record], str], str]:
-    return lambda method, records, key: figure(*draw(method, records, key))
-
-
-def _weights(numbers: Iterator[str]) -> Callable[[str, Sequence[Record], str], str]:
     def content(method: str, records: Sequence[Record], key: str) -> str:
-        fan = figure(*weights(method, records, key))
-        try:
-            return fan + figure(*weight_groups(method, records, next(numbers)))
-        except Missing as reason:
-            return fan + missing(str(reason))
+        parts = []
+        for draw in draws:
+            try:
+                parts.append(figure(*draw(method, records, f"{key}-{draw.__name__}")))
+            except Missing:
+                continue
+        return "".join(parts)
 
     return content
 
 
-def _each(intro: str, runs: Runs, content: Callable[[str, Sequence[Record], str], str], numbers: Iterator[str]) -> str:
-    """A part for every method that has the data; what the others lack is said once for all of them."""
-    if not runs:
-        return missing("There are no records to show here.")
-    parts, lacking = list[str](), dict[str, list[str]]()
+def _each(intro: str, runs: Runs, content: Content, numbers: Iterator[str]) -> str:
+    """A part for every method that has the data; "" where none has."""
+    parts = []
     for method, records in runs.items():
         try:
             part = content(method, records, next(numbers))
+        except Missing:
+            continue
+        if part:
             parts.append((f"<h3>{escape(method)}</h3>\n" if len(runs) > 1 else "") + part)
-        except Missing as reason:
-            lacking.setdefault(str(reason), []).append(method)
-    if parts:
-        parts.insert(0, f"<p>{escape(intro)}</p>\n")
-    return "".join(parts + [missing(f"{', '.join(methods)}: {reason}") for reason, methods in lacking.items()])
+    return f"<p>{escape(intro)}</p>\n" + "".join(parts) if parts else ""
 
 
 def _samples(runs: Runs) -> tuple[Audit | None, str]:
-    """The audit and samples of one record: the first of APW's that can be judged, or else of any method."""
-    reasons = []
-    for method in sorted(runs, key=lambda name: "apw" not in name.lower()):
+    """The audit and samples of the first record that can be judged, if possible one without doubts."""
+    reasons, doubtful = [], None
+    for method, records in runs.items():
         try:
-            shown = samples(runs[method][0])
-            return shown.found, gallery(method, runs[method][0], shown)
+            if records and divergence(records[0]):
+                raise Missing("The labels cannot be judged, since the run diverged.")
+            shown = samples(records[0])
         except Missing as reason:
             reasons.append(f"{method}: {reason}")
-    return None, "".join(map(missing, reasons)) or missing("There are no records to show.")
+            continue
+        part = shown.found, gallery(method, records[0], shown)
+        if not shown.found.health:
+            return part
+        doubtful = doubtful or part
+    return doubtful or (None, "".join(map(missing, reasons)))

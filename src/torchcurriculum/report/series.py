@@ -16,6 +16,7 @@ __all__ = [
     "Missing",
     "Spread",
     "data_map",
+    "divergence",
     "early_epochs",
     "first_later",
     "group_weights",
@@ -27,11 +28,12 @@ __all__ = [
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)  # of the record's weight_quantiles
 EASY, HARD = 2 / 3, 1 / 3
+BEYOND = 3.0  # times its first mean loss: a run that ends there diverged
 LARGEST = 1e12  # of a scalar; a damaged record may hold numbers that no axis has room for
 
 
 class Missing(ValueError):
-    """A figure's data are not in the records; the message is the sentence that the page shows instead."""
+    """The records do not hold what a chart shows; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,38 @@ def first_later(records: Sequence[Record]) -> list[int]:
     return firsts
 
 
+def divergence(record: Record) -> str | None:
+    """How a run diverged, or None if it did not: a part of a sentence, for a page's head.
+
+    A mean alone would not do: a method that rejects wrong labels raises their losses and lowers the others'.
+
+    Example:
+        >>> record = Record(2)
+        >>> for loss in (2.0, 9.0):
+        ...     record.append({"loss_mean": loss, "loss_quantiles": [loss] * 7})
+        >>> divergence(record)
+        'its mean training loss went from 2 to 9'
+    """
+    if record.epochs and "NaN or infinite" in str(record.meta.get("failed")):
+        return f"its losses became NaN or infinite in epoch {len(record.epochs) + 1}"
+    means = record.column("loss_mean")
+    known = np.flatnonzero(np.isfinite(means))
+    if not len(known):
+        return None
+    if known[-1] < len(means) - 1:
+        return f"its losses became NaN or infinite in epoch {known[-1] + 2}"
+    first, last = means[known[0]], means[-1]
+    begin, end = (_median(record.epochs[place].get("loss_quantiles")) for place in known[[0, -1]])
+    if last > BEYOND * first and end > begin:
+        return f"its mean training loss went from {first:.3g} to {last:.3g}"
+    return None
+
+
+def _median(values: Any) -> float:
+    numbers = isinstance(values, list) and len(values) == len(QUANTILES) and type(values[3]) in (int, float)
+    return values[3] if numbers else np.nan
+
+
 def quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
     """Epochs (from 1) and the (K, 7) quantiles of N w in them, each the median over seeds."""
     by_epoch: dict[int, list[list[float]]] = {}
@@ -103,15 +137,13 @@ def quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
             if seven := _seven(row.get("weight_quantiles")):
                 by_epoch.setdefault(epoch, []).append(seven)
     if not by_epoch:
-        raise Missing(
-            "No quantiles of weights are recorded: only a method that keeps a weight for each sample has them."
-        )
+        raise Missing("The records hold no weights of samples.")
     epochs = sorted(by_epoch)
     return np.array(epochs), np.array([np.median(by_epoch[epoch], axis=0) for epoch in epochs])
 
 
 def _seven(values: Any) -> list[float] | None:
-    """Quantiles as a row holds them, or None where they are no seven numbers."""
+    """The seven quantiles of a row, or None if they are anything else."""
     numbers = isinstance(values, list) and all(type(v) in (int, float) and 0 <= v <= LARGEST for v in values)
     return values if numbers and len(values) == len(QUANTILES) else None
 
@@ -189,6 +221,8 @@ def data_map(record: Record) -> DataMap:
     """
     if not (record.has("losses") and record.has("easy")):
         raise Missing("The records hold no losses of single samples; run with samples=True to keep them.")
+    if len(record.epochs) < 2:
+        raise Missing("A loss varies over two epochs or more.")
     # Epoch by epoch, and the deviations from the mean in a second pass: a sum of squares would lose digits.
     count, total, often = np.zeros(record.n), np.zeros(record.n), np.zeros(record.n)
     for losses, easy in zip(record.rows("losses"), record.rows("easy"), strict=True):
@@ -197,6 +231,8 @@ def data_map(record: Record) -> DataMap:
         total += np.where(known, losses, 0.0)
         often += easy
     seen = count > 0
+    if not seen.any():
+        raise Missing("No loss of a single sample was measured.")
     mean, squares = total / np.maximum(count, 1), np.zeros(record.n)
     for losses in record.rows("losses"):
         known = np.isfinite(losses)  # what is not finite may not even be cast without a warning

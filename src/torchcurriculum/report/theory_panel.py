@@ -1,4 +1,4 @@
-"""The paper's theorems and lemmas for a run, drawn and counted, so that a reader sees the bounds hold."""
+"""The paper's theorems and lemmas for one run: where their bounds hold, drawn and counted."""
 
 from __future__ import annotations
 
@@ -10,31 +10,27 @@ import numpy as np
 
 from .. import theory
 from ..record import Record, RecordError
-from .figures import panels_of
+from .figures import panel
 from .html import figure, table
 from .series import Missing
-from .svg import colour, render
+from .svg import colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["THEORY_WORDS", "theory_panel"]
 
 THETA = 0.1
 ROUNDING = 1e-9
-CAPTION = (
-    "Solid: what the run did. Dashed: the bound. Shaded: between the two. The thin line of Theorem 2 is the product of "
-    "the normalisers, which lies between."
-)
+CAPTION = "Solid: the run. Dashed: the bound. The thin line of Theorem 2 is the product of the normalisers."
 FOURTH = (
     " Theorem 4 is about unseen samples, and only one part of it can be measured: the share of training samples with "
     "b ≤ {theta} in its convergence phase, epochs {first} to {last}, is {share:.1%}."
 )
 NO_FOURTH = " Theorem 4 needs a convergence phase, epochs with ρ < 1/2, and this run has none."
 THEORY_WORDS = (
-    "The paper proves bounds on what APW does to a training set. Theorems 1 to 3 have two sides that can be computed "
-    "from the record, epoch by epoch: a solid line has to stay on its side of the dashed one."
+    "The paper proves bounds on what APW does to a training set. Both sides of Theorems 1 to 3 can be computed from "
+    "the record: a solid line must stay on its side of the dashed one."
 )
 NO_PHASE = ["–", "", "–", "no phase that starts with A > 0"]
 
@@ -75,10 +71,14 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
     caption = f"{method}, first seed, q = {q:g}. {CAPTION}"
     told = {} if phase is None else {"theta": THETA, "first": phase.first, "last": phase.last, "share": fourth}
     caption += FOURTH.format(**told) if told else NO_FOURTH
-    image = render(lambda: _draw(sides), key, f"Theorems 1 to 3 for {method}: both sides over the epochs.")
+    panels = [
+        _sides(first.hard_weight, first.bound, "Theorem 1: weight on hard samples", f"{key}-1"),
+        _sides(second.failure, second.bound, "Theorem 2: share not retentive", f"{key}-2", thin=second.product),
+        _sides(third.fraction, third.bound, f"Theorem 3: share with m > {THETA}", f"{key}-3", below=False),
+    ]
     head = ["Statement", "Left side, last epoch", "", "Right side", "Holds in"]
     words = "Both sides at the last epoch, or over the last phase that a lemma is about, and where the statement holds."
-    return figure(image, caption) + table(words, head, lines)
+    return figure([one for one in panels if one], caption) + table(words, head, lines)
 
 
 def _compute(record: Record) -> Sides:
@@ -111,40 +111,31 @@ def _second_lemma(lemma: theory.Decay | None) -> list[str]:
     return _row(np.array([lemma.eta]), np.array([lemma.eta_bound]), "≤")
 
 
-def _draw(sides: Sides) -> Figure:
-    made, panels = panels_of([(0.35, 1.95), (2.72, 1.95), (5.09, 1.95)], 2.4)
-    first, second, third = sides[:3]
-    _sides(panels[0], first.hard_weight, first.bound, "1: weight on hard samples", below=True)
-    _sides(panels[1], second.failure, second.bound, "2: share not retentive", below=True)
-    panels[1].plot(_epochs(second.product), second.product, color=colour("choice-4"), linewidth=0.9)
-    _sides(panels[2], third.fraction, third.bound, f"3: share with m > {THETA}", below=False)
-    return made
-
-
-def _epochs(values: np.ndarray) -> np.ndarray:
-    return np.arange(1, len(values) + 1)
-
-
-def _sides(axes: Axes, solid: np.ndarray, dashed: np.ndarray, title: str, below: bool) -> None:
-    """A quantity and its bound; what a bound says outside of [0, 1] is nothing, so the axis ends a little beyond."""
-    epochs, tint = _epochs(solid), colour("choice-1" if below else "choice-3")
+def _sides(
+    solid: np.ndarray, dashed: np.ndarray, title: str, key: str, below: bool = True, thin: np.ndarray | None = None
+) -> str:
+    """A panel of a quantity and its bound, "" where no epoch has both; outside [0, 1] a bound says nothing."""
+    epochs, tint = np.arange(1, len(solid) + 1), colour("choice-1" if below else "choice-3")
     seen = np.clip(dashed, -0.5, 2.0)
     known = np.isfinite(solid) & np.isfinite(seen)
     few = "o" if known.sum() <= 2 else None
-    axes.fill_between(epochs[known], solid[known], seen[known], color=tint, alpha=0.12, linewidth=0)
-    axes.plot(epochs[known], seen[known], color=colour("muted"), linestyle=(0, (4, 2)), linewidth=1.2, marker=few)
-    axes.plot(epochs[known], solid[known], color=tint, linewidth=1.6, marker=few, markersize=4)
-    if not known.any():
-        axes.text(0.5, 0.5, "no epoch that\nit is about", transform=axes.transAxes, ha="center", color=colour("muted"))
-    axes.set_ylim(-0.03, 1.15)
-    axes.set_xlim(0.5, max(len(solid), 1) + 0.5)
-    axes.set_title(title, loc="left")
+
+    def fill(axes: Axes) -> None:
+        axes.fill_between(epochs[known], solid[known], seen[known], color=tint, alpha=0.12, linewidth=0)
+        axes.plot(epochs[known], seen[known], color=colour("muted"), linestyle=(0, (4, 2)), linewidth=1.2, marker=few)
+        axes.plot(epochs[known], solid[known], color=tint, linewidth=1.6, marker=few, markersize=4)
+        if thin is not None:
+            axes.plot(epochs, thin, color=colour("choice-4"), linewidth=0.9)
+        axes.set_ylim(-0.03, 1.15)
+        axes.set_xlim(0.5, max(len(solid), 1) + 0.5)
+
+    return panel(fill, title, "Both sides over epochs.", key) if known.any() else ""
 
 
 def _row(left: np.ndarray, right: np.ndarray, sign: str) -> list[str]:
     known = np.isfinite(left) & (np.isfinite(right) | (right == math.inf))
     if not known.any():
-        return ["–", sign, "–", "no epoch that it is about"]
+        return ["–", sign, "–", "applies to no epoch"]
     left, right = left[known], right[known]
     slack = np.where(np.isfinite(right), ROUNDING * np.maximum(1.0, np.abs(right)), 0.0)
     holds = {"<": left < right + slack, "≤": left <= right + slack, "≥": left >= right - slack}

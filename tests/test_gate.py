@@ -15,6 +15,7 @@ from torchcurriculum import Arrays, Curriculum, Predictions, Record, methods
 from torchcurriculum.audit import Audit, audit
 from torchcurriculum.audit import channel as channels
 from torchcurriculum.audit.channel import Channel
+from torchcurriculum.audit.health import doubts_of_losses
 
 datasets = pytest.importorskip("sklearn.datasets")
 
@@ -266,6 +267,14 @@ def test_a_run_that_diverged_does_not_speak() -> None:
     for scale in (2.3, 5.0, 1e4, 1e8):
         record.append({}, losses=scale * draw.exponential(size=300))
     silent(audit(record), "The run diverged: its mean loss ended at")
+
+
+def test_a_run_that_rejects_wrong_labels_has_not_diverged() -> None:
+    """RAPW's losses of rejected labels grow: 40 % of the rows at 10, the others near 0."""
+    epochs = [np.where(np.arange(500) % 5 < 2, size, 0.05) for size in (1.0, 5.0, 10.0, 10.0)]
+    assert doubts_of_losses(iter(epochs), 2) == []
+    assert "diverged" in doubts_of_losses(iter([100 * epoch for epoch in epochs]), 2)[0]
+
     record.append({}, losses=np.full(300, math.nan))
     silent(audit(record), "The run diverged: its last losses are not finite")
 

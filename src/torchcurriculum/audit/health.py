@@ -18,7 +18,8 @@ SIGMAS = 4.0  # by which that agreement must exceed chance
 WHOLE_CLASS = 0.75  # of a class's labels: it is more likely the network that is wrong
 OF_A_CLASS = 5  # rows of a class, from which on that counts
 LARGEST_SHARE = 0.5  # of the labels, that are wrong or that the network is against
-BEYOND_CHANCE = 3.0  # times the loss of guessing, log C, in the mean: the run diverged
+BEYOND_CHANCE = 3.0  # times the loss of guessing, log C, in the mean: the run diverged, if most rows are lost, too
+FAR_BEYOND = 30.0  # times that, whatever most rows are; labels that a method rejects have losses of some times log C
 
 
 def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
@@ -41,7 +42,7 @@ def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
     if any(lost[tail]):
         return ["The run diverged: its last losses are not finite. Train with a lower learning rate."]
     worst, middle = float(np.nanmean(means[tail])), float(np.nanmedian(medians[tail]))
-    if worst > BEYOND_CHANCE * chance:
+    if worst > FAR_BEYOND * chance or (worst > BEYOND_CHANCE * chance and middle > 0.5 * chance):
         return [
             f"The run diverged: its mean loss ended at {worst:.3g}, and guessing has {chance:.2g}. "
             "Train with a lower learning rate."

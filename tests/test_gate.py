@@ -267,6 +267,8 @@ def test_a_run_that_diverged_does_not_speak() -> None:
     for scale in (2.3, 5.0, 1e4, 1e8):
         record.append({}, losses=scale * draw.exponential(size=300))
     silent(audit(record), "The run diverged: its mean loss ended at")
+    record.append({}, losses=np.full(300, math.nan))
+    silent(audit(record), "The run diverged: its last losses are not finite")
 
 
 def test_a_run_that_rejects_wrong_labels_has_not_diverged() -> None:
@@ -274,9 +276,6 @@ def test_a_run_that_rejects_wrong_labels_has_not_diverged() -> None:
     epochs = [np.where(np.arange(500) % 5 < 2, size, 0.05) for size in (1.0, 5.0, 10.0, 10.0)]
     assert doubts_of_losses(iter(epochs), 2) == []
     assert "diverged" in doubts_of_losses(iter([100 * epoch for epoch in epochs]), 2)[0]
-
-    record.append({}, losses=np.full(300, math.nan))
-    silent(audit(record), "The run diverged: its last losses are not finite")
 
 
 def test_labels_learnt_by_heart_widen_the_interval() -> None:

@@ -29,8 +29,7 @@ from torchcurriculum.report.svg import colour, render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2", "rapw": "choice-3"}
-RUNNING = "rapw"  # with the losses seen while training; see docs/results/digits.md
+SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2"}
 EPOCH = 8  # of the histogram: the network knows the digits and not yet the wrong labels
 BOX = 'rx="6" fill="var(--early)" stroke="var(--muted)"'
 
@@ -242,10 +241,10 @@ def main() -> None:
         except KeyError as error:
             raise SystemExit(f"docs/results has no runs of {error}; see `curriculum run q-sensitivity`") from error
         return
-    noisy, running = options.runs / "digits-n40", options.runs / "digits-n40-running"
+    noisy = options.runs / "digits-n40"
     one = load(noisy, "apw-e")[0]
     pictures = {
-        "accuracy": accuracy({name: load(running if name == RUNNING else noisy, name) for name in SHOWN}),
+        "accuracy": accuracy({name: load(noisy, name) for name in SHOWN}),
         "alpha": alpha(),
         "thresholds": thresholds(one),
         "samples": samples(one),

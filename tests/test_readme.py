@@ -1,4 +1,4 @@
-"""The README and the first tutorial run as they stand, from an empty folder; the README is short; links lead somewhere."""
+"""The README and the first tutorial run as they stand, from an empty folder; the README is short."""
 
 from __future__ import annotations
 

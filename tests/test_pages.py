@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchcurriculum import APW, Curriculum
+from torchcurriculum import APW, Curriculum, cli
 
 from .blocks import DOCS, blocks
 
@@ -128,6 +128,15 @@ def test_every_room_and_every_decision_is_listed() -> None:
     assert sorted(rows) == sorted(rooms)
     listed = re.findall(r"\((\d{4}-[\w-]+\.md)\)", (DOCS / "decisions" / "README.md").read_text(encoding="utf-8"))
     assert listed == sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+
+
+def test_the_command_line_is_as_the_page_says() -> None:
+    rows = re.findall(r"^\| `curriculum (\w+)` \|(.*)\|$", (DOCS / "command-line.md").read_text("utf-8"), re.MULTILINE)
+    commands = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))
+    assert {name for name, _ in rows} == set(commands)
+    for name, words in rows:
+        for flag in re.findall(r"`(--[\w-]+)`", words):
+            assert flag in commands[name]._option_string_actions, f"{name} {flag}"
 
 
 def test_those_who_carry_on_find_what_they_need() -> None:

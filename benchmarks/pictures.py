@@ -29,7 +29,8 @@ from torchcurriculum.report.svg import colour, render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2"}
+SHOWN = {"vanilla": "choice-0", "s-apw-e": "choice-1", "m-apw-beta-e": "choice-2", "rapw": "choice-3"}
+RUNNING = "rapw"  # with the losses seen while training; see docs/results/digits.md
 EPOCH = 8  # of the histogram: the network knows the digits and not yet the wrong labels
 BOX = 'rx="6" fill="var(--early)" stroke="var(--muted)"'
 
@@ -54,7 +55,7 @@ def accuracy(runs: dict[str, list[Record]]) -> str:
     lines = {name: spread(stack(records, "test_acc")) for name, records in runs.items()}
 
     def draw() -> Figure:
-        figure, (axes,) = panels_of([(0.4, 5.35)], 3.1)
+        figure, (axes,) = panels_of([(0.4, 5.75)], 3.1)
         named = [
             (line, f"{name} {100 * line.mean[-1]:.0f}", colour(SHOWN[name]), dashes)
             for dashes, (name, line) in zip(DASHES, lines.items(), strict=False)
@@ -241,10 +242,10 @@ def main() -> None:
         except KeyError as error:
             raise SystemExit(f"docs/results has no runs of {error}; see `curriculum run q-sensitivity`") from error
         return
-    noisy = options.runs / "digits-n40"
+    noisy, running = options.runs / "digits-n40", options.runs / "digits-n40-running"
     one = load(noisy, "apw-e")[0]
     pictures = {
-        "accuracy": accuracy({name: load(noisy, name) for name in SHOWN}),
+        "accuracy": accuracy({name: load(running if name == RUNNING else noisy, name) for name in SHOWN}),
         "alpha": alpha(),
         "thresholds": thresholds(one),
         "samples": samples(one),

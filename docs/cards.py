@@ -43,7 +43,7 @@ def navigation(text: str) -> str:
     entries = "".join(f"{INDENT}- {name}: methods/{name}.md\n" for name in sorted(torchcurriculum.methods.names()))
     head = f"{INDENT}- methods/README.md\n"
     before, rest = text.split(head)
-    return before + head + entries + re.sub(rf"\A(?:{INDENT}- .*: methods/.*\n)*", "", rest)
+    return before + head + entries + re.sub(r"\A(?: +- .*: methods/.*\n)*", "", rest)
 
 
 def _file(module: str) -> Path:

@@ -113,9 +113,9 @@ def test_the_code_runs(
 def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
     title, answer = page.read_text(encoding="utf-8").split("\n\n")[:2]
     assert title.startswith("# ")
-    assert len(answer.splitlines()) == 3, "three lines"
-    assert all(line.startswith(("- ", "**")) for line in answer.splitlines()), "neither code nor a table"
-    assert len(answer) < 800
+    assert len(answer.splitlines()) <= 3, "three lines"
+    assert not answer.startswith(("#", "```", "    ", "|")), "neither code nor a table"
+    assert len(answer) < 1000
 
 
 def test_every_room_and_every_decision_is_listed() -> None:

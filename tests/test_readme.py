@@ -12,7 +12,13 @@ from .newcomer.walk import FENCE, commands, follow
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "first-steps.md"
-PLAIN = ["README.md", *(f"docs/{name}.md" for name in ("index", "first-steps", "tutorials", "how-to", "rooms"))]
+PLAIN = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in ("index", "first-steps", "three-lines", "tutorials", "how-to", "rooms", "which-method")
+    ),
+]
 
 
 def test_every_snippet_of_the_readme_runs_from_an_empty_folder(tmp_path: Path) -> None:

@@ -253,3 +253,12 @@ def save(path: Path | None, value: Mapping[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def save_page(path: Path, text: str) -> None:
+    """Writes a page of results, and keeps the three lines of answer below the title of the page that it replaces."""
+    old = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    answer = [line for line in old[2:5] if line.startswith("- ")]
+    title, _, rest = text.partition("\n")
+    kept = "\n".join([title, "", *answer, rest]) if answer else text
+    path.write_text(kept, encoding="utf-8")

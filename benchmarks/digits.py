@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from common import save_page
+
 from torchcurriculum import Record, methods
 from torchcurriculum.lab.compare import figures, format_markdown, table_of
 from torchcurriculum.lab.provenance import environment, write_json
@@ -57,7 +59,7 @@ torch {where["torch"]}, float32.
 
 Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not
 corrected for the number of comparisons. The best epoch is chosen on a clean validation part, which users with noisy
-labels seldom have; the last epoch needs none. What it says: [which method](../which-method.md#digits-at-a-glance). Raw
+labels seldom have; the last epoch needs none. What it says: [at a glance](digits-at-a-glance.md). Raw
 figures of every run: [digits.json](digits.json).
 
 {sections}
@@ -138,10 +140,9 @@ def main() -> None:
     others = every(options.runs)
     table = [{"recipe": name, **vars(row)} for name, runs in found.items() for row in table_of(runs)]
     runs = [slim(name, row) for name, runs in found.items() for row in figures(runs)]
-    write_json(
-        options.out.with_suffix(".json"), {"environment": environment(), "table": table, "runs": runs, "every": others}
-    )
-    options.out.with_suffix(".md").write_text(page(found, others), encoding="utf-8")
+    results = {"environment": environment(), "table": table, "runs": runs, "every": others}
+    write_json(options.out.with_suffix(".json"), results)
+    save_page(options.out.with_suffix(".md"), page(found, others))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import overhead
 import scale
 import torch
 import torch.nn.functional as F
-from common import Plain, Setting, Trained, With, images, save, seconds, where
+from common import Plain, Setting, Trained, With, images, save, save_page, seconds, where
 from torch import Tensor, nn
 
 from torchcurriculum import APW, Curriculum, GraphedStep, Step, fast, methods
@@ -304,7 +304,7 @@ def main() -> None:
     options = parser.parse_args()
     held = json.loads(options.out.read_text())["sections"] if options.out.exists() else {}
     if options.page:
-        options.out.with_suffix(".md").write_text(page(json.loads(options.out.read_text())))
+        save_page(options.out.with_suffix(".md"), page(json.loads(options.out.read_text())))
         return
     run(options, {"environment": where("python benchmarks/gpu.py --out results/gpu.json"), "sections": held})
 

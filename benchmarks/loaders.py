@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ratios, save, where
+from common import ratios, save, save_page, where
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -141,7 +141,7 @@ def main() -> None:
         notes = " ".join(str(__doc__).partition("The data set")[2].split())
         page = f"# What reading through the library costs\n\n```\n{command}\n```\n\n{words}. The data set {notes} The "
         page += "loader against itself (`loader again`) shows the noise.\n"
-        options.out.with_suffix(".md").write_text(f"{page}\n{table(rows)}\n")
+        save_page(options.out.with_suffix(".md"), f"{page}\n{table(rows)}\n")
 
 
 if __name__ == "__main__":

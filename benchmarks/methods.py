@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import needs
+from common import needs, save_page
 
 from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.lab.data import load_digits
@@ -141,7 +141,7 @@ def main() -> None:
     if options.out:
         head = {"environment": environment(), "rows": options.rows, "epochs": options.epochs}
         options.out.with_suffix(".json").write_text(json.dumps({**head, "results": results}, indent=1) + "\n")
-        options.out.with_suffix(".md").write_text(page(results, options.rows, options.epochs))
+        save_page(options.out.with_suffix(".md"), page(results, options.rows, options.epochs))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import Plain, Setting, Trained, With, images, ratios, save, turns, where
+from common import Plain, Setting, Trained, With, images, ratios, save, save_page, turns, where
 
 LOOPS = (
     *((name, "running") for name in ("apw-e", "apw-i", "apw-ei", "rapw")),
@@ -125,7 +125,7 @@ def main() -> None:
         words = f"{head['accelerator'] or head['cpu']}, torch {head['torch']}, commit {head['commit']}"
         notes = "Both loops " + " ".join(str(__doc__).partition("Both loops")[2].split())
         page = f"# What a curriculum costs\n\n```\n{command}\n```\n\n{words}. {notes}\n"
-        options.out.with_suffix(".md").write_text(f"{page}\n{table(rows)}\n")
+        save_page(options.out.with_suffix(".md"), f"{page}\n{table(rows)}\n")
 
 
 if __name__ == "__main__":

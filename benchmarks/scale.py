@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from common import save, seconds, where
+from common import save, save_page, seconds, where
 from torch import Tensor
 
 from torchcurriculum import APW
@@ -200,7 +200,7 @@ def main() -> None:
         notes = " ".join(str(__doc__).partition("The floor")[2].split())
         page = f"# Per-sample state against N\n\n```\n{command}\n```\n\n{words}, commit {head['commit']}. Medians of "
         page += f"{options.repeats}; ranges in brackets. The floor {notes}\n"
-        options.out.with_suffix(".md").write_text(f"{page}\n{table(rows)}\n")
+        save_page(options.out.with_suffix(".md"), f"{page}\n{table(rows)}\n")
 
 
 if __name__ == "__main__":

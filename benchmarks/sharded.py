@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from common import save, where
+from common import save, save_page, where
 from scale import _resident
 from torch import Tensor
 
@@ -198,7 +198,7 @@ def main() -> None:
         words = f"{head['cpu']}, gloo, torch {head['torch']}, commit {head['commit']}"
         notes = f"Largest difference of the log-weights of both at N = {small:.0e}, over all rows: {apart:.1e}."
         page = f"# State over ranks\n\n```\n{command}\n```\n\n{words}; {EPOCHS} epochs of `apw-e`. {notes} See"
-        options.out.with_suffix(".md").write_text(f"{page} [scaling](../scaling.md).\n\n{table(rows)}\n")
+        save_page(options.out.with_suffix(".md"), f"{page} [scaling](../scaling.md).\n\n{table(rows)}\n")
 
 
 if __name__ == "__main__":

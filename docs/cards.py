@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 CARDS = ROOT / "docs" / "methods"
 METHODS = ROOT / "src" / "torchcurriculum" / "methods"
 IMPORT = re.compile(r"^from \.([\w.]+) import ([\w, ]+\w)", re.MULTILINE)
+INDENT = " " * 10  # of the methods in mkdocs.yml
 FIRST, ORDER = "apw", "the paper's order is the order in which methods are listed"
 
 
@@ -39,10 +40,10 @@ def package() -> str:
 
 def navigation(text: str) -> str:
     """The text of ``mkdocs.yml`` with an entry for every card."""
-    entries = "".join(f"      - {name}: methods/{name}.md\n" for name in sorted(torchcurriculum.methods.names()))
-    head = "      - methods/README.md\n"
+    entries = "".join(f"{INDENT}- {name}: methods/{name}.md\n" for name in sorted(torchcurriculum.methods.names()))
+    head = f"{INDENT}- methods/README.md\n"
     before, rest = text.split(head)
-    return before + head + entries + re.sub(r"\A(?:      - .*: methods/.*\n)*", "", rest)
+    return before + head + entries + re.sub(r"\A(?: +- .*: methods/.*\n)*", "", rest)
 
 
 def _file(module: str) -> Path:

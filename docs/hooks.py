@@ -16,18 +16,19 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+OF_THE_ROOT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the examples, the tour and CONTRIBUTING.md as pages."""
-    made = {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
+    """Adds the examples, the tour and the pages of the repository's root."""
+    made = {name: (ROOT / name).read_text(encoding="utf-8") for name in OF_THE_ROOT}
     for path in sorted((ROOT / "examples").iterdir()):
         if path.suffix in PAGES:
             made[f"examples/{path.stem}.md"] = PAGES[path.suffix](path)
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
-    for tool in ("hooks.py", "cards.py"):
+    for tool in ("hooks.py", "cards.py", "docstrings.py"):
         files.remove(files.get_file_from_path(tool))
     return files
 

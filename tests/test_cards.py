@@ -13,7 +13,9 @@ from torchcurriculum import methods
 FOLDER = Path(__file__).parent.parent / "docs" / "methods"
 REMEDY = "run `python docs/cards.py`"
 _tool = runpy.run_path(str(FOLDER.parent / "cards.py"))
-card, index, package, navigation = (_tool[name] for name in ("card", "index", "package", "navigation"))
+card, index, package, navigation, INDENT = (
+    _tool[name] for name in ("card", "index", "package", "navigation", "INDENT")
+)
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -42,9 +44,9 @@ def test_the_imports_and_the_navigation_are_current() -> None:
     assert Path(methods.__file__).read_text(encoding="utf-8") == package(), REMEDY
     site = (FOLDER.parent.parent / "mkdocs.yml").read_text(encoding="utf-8")
     assert site == navigation(site), REMEDY
-    first = f"      - {min(methods.names())}: methods/{min(methods.names())}.md\n"
+    first = f"{INDENT}- {min(methods.names())}: methods/{min(methods.names())}.md\n"
     assert navigation(site.replace(first, "")) == site, "a card without an entry gets one"
-    assert navigation(site.replace(first, first + "      - gone: methods/gone.md\n")) == site
+    assert navigation(site.replace(first, first + "  - gone: methods/gone.md\n")) == site
 
 
 def test_a_new_file_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

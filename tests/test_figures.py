@@ -24,11 +24,11 @@ def last(recipe: str, method: str) -> float:
     return 100 * row["mean"]
 
 
-@pytest.mark.parametrize("page", ["which-method.md", "reproducing.md"])
+@pytest.mark.parametrize("page", ["which-method.md", "reproducing.md", "../README.md"])
 def test_every_spread_and_interval_is_in_the_results(page: str) -> None:
     text = " ".join(FILLED.sub("", (DOCS / page).read_text(encoding="utf-8")).split())
     found = SPREAD.findall(text) + GAP.findall(text)
-    assert len(found) > (8 if page == "which-method.md" else 0)
+    assert len(found) > (0 if page == "reproducing.md" else 7)
     for figure in found:
         assert figure in MEASURED, f"{page} says {figure}, which no page of docs/results does"
 
@@ -68,7 +68,7 @@ def test_the_scoreboard_says_what_was_not_run() -> None:
 def test_the_picture_shows_the_figures_of_the_table() -> None:
     label = re.findall(r'aria-label="([^"]+)"', (DOCS / "pictures" / "accuracy.svg").read_text(encoding="utf-8"))[0]
     shown = dict(re.findall(r"(\S+) ([\d.]+) %", label.split("At the end: ")[1]))
-    assert set(shown) == {"vanilla", "s-apw-e", "m-apw-beta-e", "rapw"}
+    assert {"vanilla", "s-apw-e", "m-apw-beta-e"} <= set(shown)
     for name, value in shown.items():
         mean = last("digits-n40", name)
         assert float(value) == pytest.approx(mean, abs=0.06)
@@ -78,9 +78,9 @@ def test_the_picture_shows_the_figures_of_the_table() -> None:
 
 
 def test_the_table_of_digits_is_that_of_the_file() -> None:
-    text = (DOCS / "which-method.md").read_text(encoding="utf-8")
+    text = (DOCS / "results" / "digits-at-a-glance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z-]+)` \| ([\d.]+) ± .*?\| ([\d.]+) ± .*?\| ([\d.]+) ±", text, re.MULTILINE)
-    assert len(rows) == 9
+    assert len(rows) >= 9
     for name, *values in rows:
         for recipe, value in zip(("digits-n0", "digits-n20", "digits-n40"), values, strict=True):
             assert f"{last(recipe, name):.2f}" == value

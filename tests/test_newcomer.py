@@ -2,6 +2,8 @@
 
 The methods are in ``newcomer/methods.py``, together with an oracle that says in plain PyTorch what each must do. The
 shell is compared with the oracle, every other place with the shell or with the oracle.
+
+At the end: a newcomer's questions (``newcomer/questions.py``), each answered one click from the start.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,11 +40,14 @@ from torchcurriculum import (
     weighted,
 )
 
+from .blocks import DOCS, blocks
 from .contract.problem import BATCH, EPOCHS, N, Run, data, model
 from .distributed.launch import start
 from .newcomer import ranks
 from .newcomer.methods import DRAWS, METHODS, PLANS, VERBS, VIEWS, Clips, Counts, Oracle, Thirds, Trusts, made
+from .newcomer.questions import QUESTIONS, TOP, Question
 from .newcomer.ranks import VANILLA
+from .test_pages import ELSEWHERE, PAGES
 
 every = pytest.mark.parametrize("cls", METHODS)
 EXACT = 1e-12
@@ -603,3 +609,38 @@ def test_scikit_learn(cls: type[Method]) -> None:
     assert type(net.method_) is cls
     found = net.module_.state_dict() | {f"method.{k}": v for k, v in net.method_.state_dict().items()}
     assert_acts(cls, found, int(check_random_state(3).randint(2**31 - 1)))
+
+
+# ---------------------------------------------------------------------- a newcomer's questions
+
+
+def links(page: Path) -> set[Path]:
+    """The files that a page links to."""
+    found = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / target).resolve() for target in found}
+
+
+def unanswered(question: Question, start: Path, text: str) -> list[str]:
+    """What is missing for the question to be answered on a page with ``text``, one click from ``start``."""
+    page = DOCS / question.page
+    missing = [] if page.resolve() == start.resolve() or page.resolve() in links(start) else [f"a link on {start.name}"]
+    top = "\n".join(text.splitlines()[:TOP])
+    return missing + [words for words in question.says if not re.search(words, top, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.words)
+def test_a_newcomer_finds_the_answer_one_click_from_the_start(question: Question) -> None:
+    text = (DOCS / question.page).read_text(encoding="utf-8")
+    assert unanswered(question, DOCS / "index.md", text) == []
+    if question.code:
+        assert blocks(question.page)
+        assert question.page in PAGES or question.page in ELSEWHERE, "some test runs its code"
+    below = "\n" * TOP + text
+    assert unanswered(question, DOCS / "index.md", below) == list(question.says), (
+        "an answer further down does not count"
+    )
+
+
+@pytest.mark.parametrize("page", sorted({question.page for question in QUESTIONS} - {"index.md"}))
+def test_the_readme_leads_to_the_answers(page: str) -> None:
+    assert (DOCS / page).resolve() in links(DOCS.parent / "README.md")

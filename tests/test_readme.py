@@ -1,57 +1,68 @@
-"""The README's code runs as it stands, in a user's surroundings: a model, a loader, an optimizer."""
+"""The README and the first tutorial run as they stand, from an empty folder; the README is short."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch.utils.data import DataLoader, TensorDataset
+
+from .newcomer.walk import FENCE, commands, follow
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "first-steps.md"
+PLAIN = [
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in ("index", "first-steps", "three-lines", "tutorials", "how-to", "rooms", "which-method")
+    ),
+]
 
 
-def surroundings() -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 4, generator=generator)
-    train_set = TensorDataset(x, (x[:, 0] > 0).long())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(4, 2)
-    return {
-        "F": F,
-        "train_set": train_set,
-        "loader": DataLoader(train_set, batch_size=16, shuffle=True, num_workers=2, generator=generator),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.5),
-        "epochs": 3,
-        "train_losses": F.cross_entropy(model(x), train_set.tensors[1], reduction="none").detach(),
-    }
+def test_every_snippet_of_the_readme_runs_from_an_empty_folder(tmp_path: Path) -> None:
+    text = "".join(FENCE.sub(lambda m: m[0] if m[1] == "python" else "", README.read_text(encoding="utf-8")))
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    assert len(follow(page, tmp_path)) == 2
+    assert commands(README)
+    assert set(commands(README)) <= set(commands(TUTORIAL)), "the tutorial's test runs these"
 
 
-def test_there_are_three_blocks() -> None:
-    assert len(BLOCKS) == 3
+def test_the_first_tutorial_runs_from_an_empty_folder(tmp_path: Path) -> None:
+    _, found, fixed, trained = follow(TUTORIAL, tmp_path)
+    assert re.search(r"About [\d.]+% of the labels are wrong", found)
+    called = re.findall(r"(\d+) of 398 are called wrong", found)
+    assert 60 < int(called[0]) < 100  # 80 are
+    assert "wrote patients-fixed.csv" in fixed
+    given, better = ((tmp_path / name).read_text().splitlines() for name in ("patients.csv", "patients-fixed.csv"))
+    changed = sum(one != other for one, other in zip(given, better, strict=True))
+    assert changed == int(re.findall(r"another label: (\d+)", fixed)[0])
+    assert changed > 20
+    right = dict(re.findall(r"^(\w+): ([\d.]+)% of the test rows", trained, re.MULTILINE))
+    assert float(right["elr"]) > float(right["vanilla"]) + 3
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_both_ways_to_train(number: int) -> None:
-    names = surroundings()
-    before = names["model"].weight.detach().clone()
-    exec(compile(BLOCKS[number], "README.md", "exec"), names)
-    assert not torch.equal(before, names["model"].weight)
-    method = names.get("method") or names["curriculum"].method
-    assert method.weights.sum().item() == pytest.approx(1)
+def test_the_readme_is_short() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert text.index("![") < text.index("pip install") < text.index("```python"), "picture, install, code"
+    for word in ("make demo", "make test", "docs/which-method.md", "docs/first-steps.md", "CITATION.cff"):
+        assert word in text
 
 
-def test_the_audit() -> None:
-    names = surroundings()
-    exec(compile(BLOCKS[1].replace("seed=0)", "seed=0, samples=True)"), "README.md", "exec"), names)
-    exec(compile(BLOCKS[2], "README.md", "exec"), names)
-    assert len(names["suspects"]) == 20
+def sentences(text: str) -> list[str]:
+    """Prose without code, tables and the targets of links."""
+    prose = re.sub(r"^\|.*$", "", FENCE.sub("", text), flags=re.MULTILINE)
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", prose)
+    return re.split(r"(?<=[.:?!])\s|\n\n|\n- ", prose)
+
+
+@pytest.mark.parametrize("page", PLAIN)
+def test_no_sentence_has_more_than_one_bracket(page: str) -> None:
+    assert all(one.count("(") <= 1 for one in sentences((ROOT / page).read_text(encoding="utf-8")))
+    assert any(one.count("(") > 1 for one in sentences("This (one) is (not) plain."))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ def workflow(name: str) -> Any:
     return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
 
 
+def test_the_version_is_said_once_for_all() -> None:
+    version = PROJECT["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
+    assert newest == version
+
+
 def test_each_package_has_one_lowest_version() -> None:
     extras = [name for name in PROJECT["optional-dependencies"] if name not in ("dev", "trl", "integrations")]
     names = [line.split("==")[0] for line in lowest.lowest(extras)]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import torchcurriculum
+
 from . import lowest
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +28,7 @@ def workflow(name: str) -> Any:
 
 def test_the_version_is_said_once_for_all() -> None:
     version = PROJECT["version"]
+    assert torchcurriculum.__version__ == version
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
     assert newest == version

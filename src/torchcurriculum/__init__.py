@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .record import Previews, Record
     from .thresholds import ParameterDissimilarity, error_threshold, estimate_noise_rate, quantile
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "APW",

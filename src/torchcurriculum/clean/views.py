@@ -3,7 +3,8 @@
 Where a label does not follow from the columns, as who survives or who leaves does not, exceptions look like wrong
 labels to every classifier, however sure it is. But they are exceptions to one or a few columns. A wrong label
 contradicts all of them. So classifiers are trained on two halves of the columns that are not correlated with each
-other, and a label is surely wrong only if the audits of both halves, and of the whole, suggest the same other class.
+other, and a label is surely wrong only if the audits of both halves, and of the whole, call it wrong and suggest the
+same other class.
 """
 
 from __future__ import annotations

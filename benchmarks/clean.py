@@ -168,10 +168,10 @@ CASES |= {"colour": seaborn("taxis", "color", FLIPS), "colour-clean": seaborn("t
 CASES |= {"diamonds": seaborn("diamonds", "cut", FLIPS), "diamonds-clean": seaborn("diamonds", "cut", 0.0)}
 
 
-def auroc(score: np.ndarray, wrong: np.ndarray) -> float:
+def auroc(score: np.ndarray, wrong: np.ndarray) -> float | None:
     from sklearn.metrics import roc_auc_score
 
-    return float(roc_auc_score(wrong, score)) if 0 < wrong.sum() < len(wrong) else float("nan")
+    return float(roc_auc_score(wrong, score)) if 0 < wrong.sum() < len(wrong) else None
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -229,10 +229,11 @@ def lines(results: list[dict[str, Any]]) -> Iterator[str]:
             recall = f"{hit / one['wrong']:.1%}" if one["wrong"] else "-"
             precision = f"{hit / called:.1%}" if called else "-"
             share, low, high = one["share"]
-            rest = ["", f"{one['cleanlab auroc']:.4f}", "", ""]
+            ranked = "-" if one["auroc"] is None else f"{one[f'{who}auroc']:.4f}"
+            rest = ["", ranked, "", ""]
             if not who:
                 told = "says nothing: " + one["health"][0] if one["health"] else f"{share:.1%} [{low:.1%}, {high:.1%}]"
-                rest = [f"{one['sure']} ({one['sure right']})", f"{one['auroc']:.4f}", told, str(one["cpu"])]
+                rest = [f"{one['sure']} ({one['sure right']})", ranked, told, str(one["cpu"])]
             first = (
                 [one["data"], str(one["rows"]), str(one["wrong"])]
                 if not who

@@ -2,9 +2,10 @@
 
     python benchmarks/clean.py DIR [--only NAME ...] [--out docs/results/clean]
 
-DIR holds `wrench`, `glue/SST-2`, `label-errors`, `weights` and the unpacked `cifar-10-batches-bin`, as far as they are
-there. Each data set is first written as a user has it (a CSV or TSV file, a folder of pictures); then the command reads
-it. The truth is the gold label, the label before flips, or what a majority of five judges said. Seconds are of the CPU.
+DIR holds `wrench`, `glue/SST-2`, `label-errors`, `weights`, the repository `seaborn-data` and the unpacked
+`cifar-10-batches-bin`, as far as they are there. Each data set is first written as a user has it (a CSV or TSV file, a
+folder of pictures); then the command reads it. The truth is the gold label, the label before flips, or what a majority
+of five judges said. Seconds are of the CPU.
 
     python benchmarks/clean.py --rows 1000000 --columns 50
 
@@ -93,6 +94,23 @@ def numbers(name: str) -> Callable[[Path, Path], Case]:
     return make
 
 
+def seaborn(name: str, label: str, rate: float, drop: tuple[str, ...] = ()) -> Callable[[Path, Path], Case]:
+    """At most 2,500 rows of a messy table of the seaborn-data repository."""
+
+    def make(folder: Path, place: Path) -> Case:
+        with open(folder / "seaborn-data" / f"{name}.csv", encoding="utf-8") as file:
+            held = [row for row in csv.DictReader(file) if row[label]]
+        held = [held[row] for row in sorted(np.random.default_rng(0).permutation(len(held))[:2500])]
+        columns = [one for one in held[0] if one not in (label, *drop)]
+        gold = [row[label] for row in held]
+        rows = [[*[row[one] for one in columns], new] for row, new in zip(held, flipped(gold, rate), strict=True)]
+        path = place / f"{name}-{label}-{rate}.csv"
+        truth = table(path, columns, rows, gold)
+        return Case(f"{name}: {label}, {rate:.0%} flipped", path, {"id": "id", "label": "label"}, truth)
+
+    return make
+
+
 def cifar(features: bool, judged: bool) -> Callable[[Path, Path], Case]:
     """Pictures of CIFAR-10's test part: 600 of three classes with flips, or all judged ones and 1,725 others."""
 
@@ -142,12 +160,18 @@ CASES: dict[str, Callable[[Path, Path], Case]] = {
     "pictures-alone": cifar(features=False, judged=False),
     "judged": cifar(features=True, judged=True),
 }
+for name, label in {"taxis": "payment", "titanic": "survived", "penguins": "species", "mpg": "origin"}.items():
+    CASES[name] = seaborn(name, label, 0.1, ("alive",))
+    CASES[f"{name}-clean"] = seaborn(name, label, 0.0, ("alive",))
+# not used to choose anything
+CASES |= {"colour": seaborn("taxis", "color", FLIPS), "colour-clean": seaborn("taxis", "color", 0.0)}
+CASES |= {"diamonds": seaborn("diamonds", "cut", FLIPS), "diamonds-clean": seaborn("diamonds", "cut", 0.0)}
 
 
-def auroc(score: np.ndarray, wrong: np.ndarray) -> float:
+def auroc(score: np.ndarray, wrong: np.ndarray) -> float | None:
     from sklearn.metrics import roc_auc_score
 
-    return float(roc_auc_score(wrong, score)) if 0 < wrong.sum() < len(wrong) else float("nan")
+    return float(roc_auc_score(wrong, score)) if 0 < wrong.sum() < len(wrong) else None
 
 
 def measured(case: Case) -> dict[str, Any]:
@@ -205,10 +229,11 @@ def lines(results: list[dict[str, Any]]) -> Iterator[str]:
             recall = f"{hit / one['wrong']:.1%}" if one["wrong"] else "-"
             precision = f"{hit / called:.1%}" if called else "-"
             share, low, high = one["share"]
-            rest = ["", f"{one['cleanlab auroc']:.4f}", "", ""]
+            ranked = "-" if one["auroc"] is None else f"{one[f'{who}auroc']:.4f}"
+            rest = ["", ranked, "", ""]
             if not who:
                 told = "says nothing: " + one["health"][0] if one["health"] else f"{share:.1%} [{low:.1%}, {high:.1%}]"
-                rest = [f"{one['sure']} ({one['sure right']})", f"{one['auroc']:.4f}", told, str(one["cpu"])]
+                rest = [f"{one['sure']} ({one['sure right']})", ranked, told, str(one["cpu"])]
             first = (
                 [one["data"], str(one["rows"]), str(one["wrong"])]
                 if not who

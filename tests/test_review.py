@@ -91,7 +91,7 @@ def test_the_answer_comes_first() -> None:
     assert "About <b>5.0%</b> of all labels are wrong (between 3.0% and 7.0%)" in text
     assert "5 of them are sure enough to be changed without asking" in text
     source = proposal().source
-    assert "None of 10 labels looks wrong" in page(Proposal(source, ["a"], 10))
+    assert "None of 10 labels is called wrong" in page(Proposal(source, ["a"], 10))
     sick = page(Proposal(source, ["a"], 10, health=["The run diverged."]))
     assert "These labels could not be judged" in sick
     assert "<li>The run diverged.</li>" in sick

@@ -11,7 +11,7 @@ import numpy as np
 from ..record import Record
 from .channel import BLOCK, fit_channel
 from .health import doubts_of_findings, doubts_of_probabilities
-from .result import Audit
+from .result import Audit, called_wrong
 
 __all__ = ["judge_outside"]
 
@@ -57,7 +57,7 @@ def judge_outside(
         score = -_log_odds(quality) + TINY * score
     if health:
         quality, share, low, high = np.full(n, np.nan), 0.0, 0.0, 1.0
-    issue = (quality < 0.5) & (low > 0)
+    issue = called_wrong(quality, share, low)
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,

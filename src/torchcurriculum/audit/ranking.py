@@ -34,7 +34,7 @@ from ..record import Record, RecordError
 from .groups import find_groups
 from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities
 from .outside import judge_outside
-from .result import Audit, class_names
+from .result import Audit, called_wrong, class_names
 from .scores import ranked_by
 
 __all__ = ["audit"]
@@ -121,7 +121,7 @@ def _judge_record(record: Record) -> Audit:
         share, low, high = 0.0, 0.0, 1.0
     else:
         quality[seen], share, low, high = groups.quality, groups.share, groups.low, groups.high
-    issue = (quality < 0.5) & (low > 0)
+    issue = called_wrong(quality, share, low)
     suggested, likely = _suggest(record, labels, issue, quality)
     return Audit(
         order=np.argsort(-score, kind="stable"),

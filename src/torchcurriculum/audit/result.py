@@ -9,7 +9,35 @@ import numpy as np
 
 from ..record import Record
 
-__all__ = ["Audit", "class_names"]
+__all__ = ["Audit", "called_wrong", "class_names"]
+
+FALSELY = 0.07  # of the labels called wrong, at the most, that are expected to be right
+
+
+def called_wrong(quality: np.ndarray, share: float, low: float) -> np.ndarray:
+    """(N,) bool, the labels called wrong: the most suspicious, while at most 7 % of them are expected to be right.
+
+    Expected cautiously: as if only ``low`` of the labels were wrong, not ``share``. So the odds of each label are moved
+    by the ratio of the two. Nothing is called where ``low`` is 0, and little where the interval is wide.
+
+    Args:
+        quality: (N,) the probability that the label is right; NaN where nothing is known.
+        share: Estimated share of wrong labels.
+        low: The lower end of its interval.
+
+    Example:
+        >>> quality = np.array([0.01, 0.2, 0.9, 0.02])
+        >>> called_wrong(quality, 0.2, 0.15).tolist(), called_wrong(quality, 0.2, 0.02).tolist()
+        ([True, False, False, True], [False, False, False, False])
+    """
+    called = np.zeros(len(quality), bool)
+    if low > 0:
+        odds = low * (1 - share) / (share * (1 - low))
+        cautious = quality / (quality + (1 - quality) * odds)
+        order = np.argsort(cautious)  # NaN comes last
+        expected = np.cumsum(cautious[order]) / np.arange(1, len(order) + 1)
+        called[order] = (expected <= FALSELY) & (cautious[order] < 0.5)
+    return called
 
 
 def class_names(record: Record) -> list[str] | None:
@@ -26,8 +54,7 @@ class Audit:
         order: (N,) rows, the most suspicious first; rows of which nothing is known come last.
         score: (N,) what they are ordered by; larger is more suspicious, -inf where nothing is known.
         quality: (N,) in [0, 1], the probability that the label is right; NaN where nothing is known.
-        issue: (N,) bool, whether the label is called wrong: more likely wrong than right, in an audit that speaks and
-            whose interval of the share does not hold 0.
+        issue: (N,) bool, whether the label is called wrong, see ``called_wrong``; none where the audit does not speak.
         share: Estimated share of wrong labels; 0 where the audit does not speak.
         share_low: Where the share begins at the least, with its sampling error and that of the model (95 %).
         share_high: Where it ends at the most. The interval is (0, 1) where the audit does not speak.
@@ -111,6 +138,8 @@ class Audit:
         between = f"between {self.share_low:.1%} and {self.share_high:.1%}"
         if not self.share_low:
             return f"No label is called wrong: {between} of them are, so all may be right. The ranking stands."
+        if not self.issue.any():
+            return f"No label is called wrong: {between} of them are, but not one of them surely. The ranking stands."
         return (
             f"About {self.share:.1%} of the labels are wrong ({between}); "
             f"{int(self.issue.sum()):,} of {len(self.score):,} are called wrong."

@@ -122,7 +122,7 @@ def _answer(proposal: Proposal) -> str:
     if proposal.health:
         head = "These labels could not be judged"
     elif not rows:
-        head = f"None of {total:,} labels looks wrong"
+        head = f"None of {total:,} labels is called wrong"
     else:
         head = f"{len(rows):,} of {total:,} labels {'looks' if len(rows) == 1 else 'look'} wrong"
     said = []

@@ -3,7 +3,8 @@
 Where a label does not follow from the columns, as who survives or who leaves does not, exceptions look like wrong
 labels to every classifier, however sure it is. But they are exceptions to one or a few columns. A wrong label
 contradicts all of them. So classifiers are trained on two halves of the columns that are not correlated with each
-other, and a label is surely wrong only if the audits of both halves, and of the whole, suggest the same other class.
+other, and a label is surely wrong only if the audits of both halves, and of the whole, call it wrong and suggest the
+same other class.
 """
 
 from __future__ import annotations
@@ -79,5 +80,5 @@ def surely(source: UserData, found: Audit, folds: int = 5, seed: int = 0, watch:
         shares = train_folds(x, source.labels, len(source.classes), folds, kinds=("linear",), seed=seed, watch=watch)
         by_half = audit(source.labels, shares.probabilities)
         assert by_half.suggested is not None
-        sure &= (by_half.quality < 0.5) & (by_half.suggested == found.suggested)
+        sure &= by_half.issue & (by_half.suggested == found.suggested)
     return sure

@@ -413,8 +413,8 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     command = ["run", "digits", "--epochs", "2", "--seeds", "0", "--out", str(out), "--method"]
-    held = "from pathlib import Path; import sys; from torchcurriculum.lab.lock import alone\n"
-    held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    held = "from pathlib import Path; import sys; from torchcurriculum.lab.lock import lock_folder\n"
+    held += "with lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     place = out / "vanilla" / "seed-0"
     assert command_line([*command, "apw-e"]) == 0
     other = subprocess.Popen(

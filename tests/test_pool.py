@@ -183,7 +183,7 @@ def test_several_gpus_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    monkeypatch.setattr(pool, "_leave_with_parent", lambda: None)
+    monkeypatch.setattr(pool, "_exit_with_parent", lambda: None)
     for place in range(3):
         mine, its = Pipe()
         mine.close()  # no runs

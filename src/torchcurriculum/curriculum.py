@@ -20,10 +20,10 @@ from .distributed import Sharded, derive, total
 from .named import MethodLike, make_method
 from .record import Record
 from .shell import summary
-from .shell.feed import Feed
 from .shell.hosting import Hosting
 from .shell.measuring import Measurer, device_of
 from .shell.order import Order, check_plan
+from .shell.reader import BatchReader
 from .shell.state import FORMAT, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
 from .shell.steps import Steps, call, cross_entropy
 
@@ -124,8 +124,8 @@ class Curriculum(Hosting):
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
-        measured = Feed(measure_set, collate_fn, workers, pin_memory, loader_options)
+        self._reader = BatchReader(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
+        measured = BatchReader(measure_set, collate_fn, workers, pin_memory, loader_options)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._measured: Sharded | None = None
         self._order = Order(self.n, batch_size, drop_last, seed, shuffle)

@@ -48,11 +48,11 @@ def make_method(
     if epochs is None:
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
             words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"
-            raise ValueError(f"{_called(method)} {words}")
+            raise ValueError(f"{_describe(method)} {words}")
         epochs = 1  # which it does not ask for
     made = make(n, epochs, **(options or {}))
     if not isinstance(made, Method):
-        raise TypeError(f"{_called(method)} made {type(made).__name__}, which is not a method such as APW(n, q)")
+        raise TypeError(f"{_describe(method)} made {type(made).__name__}, which is not a method such as APW(n, q)")
     return made
 
 
@@ -66,7 +66,7 @@ def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
         return method, method.for_run
     if isinstance(method, type) or not callable(method):
         words = "a name such as 'rapw', a class, a method such as APW(n, q), or a function (n, epochs) -> method"
-        raise TypeError(f"method must be {words}, got {_called(method)}")
+        raise TypeError(f"method must be {words}, got {_describe(method)}")
     return None, method
 
 
@@ -75,6 +75,6 @@ def _inherited(cls: type[Method]) -> set[str]:
     return {name for parent in cls.__mro__[: cls.__mro__.index(Method)] for name in vars(parent)}
 
 
-def _called(method: Any) -> str:
+def _describe(method: Any) -> str:
     named = isinstance(method, type) or inspect.isroutine(method)
     return method.__name__ if named else repr(method)[:60]

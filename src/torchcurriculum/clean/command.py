@@ -113,14 +113,14 @@ def propose(
     assert found.suggested is not None
     assert found.suggestion_probability is not None
     rows = [int(row) for row in found.order if found.issue[row]]
-    telling, notes = _Telling(source), [*source.notes]
+    evidence, notes = _Evidence(source), [*source.notes]
     if rows and not sure.any():
         notes.append("No label is sure enough to be changed without asking: two halves of the columns must agree.")
     suspects = []
     for place, row in enumerate(rows):
         suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
         given = int(source.labels[row])
-        why, first = telling(row, given, suggested)
+        why, first = evidence(row, given, suggested)
         suspects.append(
             Suspect(
                 row=int(source.rows[row]),
@@ -188,7 +188,7 @@ def _shown(source: UserData, row: int, first: Sequence[str]) -> dict[str, Any]:
     return shown
 
 
-class _Telling:
+class _Evidence:
     """Which columns of a table tell two classes apart in a row, by the distance to the classes' means."""
 
     def __init__(self, source: UserData) -> None:
@@ -200,7 +200,7 @@ class _Telling:
             self.means, self.spread = sums / count, x.var(0).astype(np.float64) + 1e-6
 
     def __call__(self, row: int, given: int, suggested: int) -> tuple[str, list[str]]:
-        """A sentence, or "", and the columns, the most telling first."""
+        """A sentence, or "", and the columns, the strongest first."""
         source = self.source
         if source.kind != "table":
             return "", []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "finite_rows", "none_of", "padding_like", "take", "to_device", "unpack", "zeros_of"]
+__all__ = ["Plan", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of"]
 
 TARGETS = ("labels", "label", "target", "targets", "y")
 
@@ -59,18 +59,18 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value.to(device) if hasattr(value, "to") else value
 
 
-def none_of(value: Any) -> Any:
+def without_rows(value: Any) -> Any:
     """``value`` with no rows in its tensors.
 
     Example:
-        >>> none_of({"x": torch.ones(2, 3)})["x"].shape
+        >>> without_rows({"x": torch.ones(2, 3)})["x"].shape
         torch.Size([0, 3])
     """
     if isinstance(value, Tensor):
         return value[:0]
     if isinstance(value, Mapping):
-        return {key: none_of(part) for key, part in value.items()}
-    return type(value)([none_of(part) for part in value]) if isinstance(value, tuple | list) else value
+        return {key: without_rows(part) for key, part in value.items()}
+    return type(value)([without_rows(part) for part in value]) if isinstance(value, tuple | list) else value
 
 
 def padding_like(viewed: Any, padding: Any) -> Any:

@@ -44,7 +44,7 @@ def _apw(method: Any, batch: Batch, logits: Any) -> Head:
 
 
 def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
-    method.settle(logits, batch.y)
+    method.resolve_tau(logits, batch.y)
     if method.rule is None:
         return "superloss", method.tau, method.strength
     share = None if method.rule == "average" else 1 - method.smoothing

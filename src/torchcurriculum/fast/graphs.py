@@ -71,7 +71,7 @@ class GraphedStep:
         if key not in self._captured:
             if self._warm.setdefault(key, 0) < WARM_UP:
                 self._warm[key] += 1
-                return self._aside(batch)
+                return self._warm_up_step(batch)
             self._captured[key] = _Captured(batch, self._step, self.optimizer)
         loss = self._captured[key].replay(batch)
         self.curriculum.done(batch.step)
@@ -88,7 +88,7 @@ class GraphedStep:
             return None
         return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training
 
-    def _aside(self, batch: Batch) -> Tensor:
+    def _warm_up_step(self, batch: Batch) -> Tensor:
         """A step on another stream, so that what PyTorch sets up on first use is not part of the capture."""
         assert self._stream is not None
         self._stream.wait_stream(torch.cuda.current_stream())

@@ -8,13 +8,13 @@ from torch import Tensor
 from .sampling import draw
 
 __all__ = [
+    "append_scores",
     "boltzmann",
     "difficulty_groups",
     "epsilon_greedy",
-    "remember",
+    "moving_average",
     "sample_changes",
     "slope",
-    "smooth",
     "task_scores",
 ]
 
@@ -58,7 +58,7 @@ def task_scores(losses: Tensor, tasks: Tensor, count: int) -> Tensor:
     return -sums / torch.bincount(tasks[known], minlength=count)
 
 
-def smooth(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
+def moving_average(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
     """Q_{t+1} = alpha r_t + (1 - alpha) Q_t, the estimate of the online and the naive algorithm.
 
     Args:
@@ -70,13 +70,13 @@ def smooth(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
         (T,) Q_{t+1}.
 
     Example:
-        >>> smooth(torch.tensor([1.0, 0.0]), torch.tensor([0.0, -2.0]), 0.1)
+        >>> moving_average(torch.tensor([1.0, 0.0]), torch.tensor([0.0, -2.0]), 0.1)
         tensor([ 0.9000, -0.2000])
     """
     return torch.where(rewards.isfinite(), rate * rewards + (1 - rate) * values, values)
 
 
-def remember(history: Tensor, scores: Tensor) -> Tensor:
+def append_scores(history: Tensor, scores: Tensor) -> Tensor:
     """Each task's last scores with the newest at the end; a score that is not new leaves its task as it was.
 
     A task that was not measured, because nothing of it was seen, has no score (NaN) or exactly the one it had.
@@ -89,7 +89,7 @@ def remember(history: Tensor, scores: Tensor) -> Tensor:
         (K + 1, T).
 
     Example:
-        >>> remember(torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0]))
+        >>> append_scores(torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0]))
         tensor([[2., 5.],
                 [3., 6.]])
     """

@@ -14,12 +14,12 @@ from ..core import checks
 from ..curriculum import Curriculum
 from ..data.batches import take
 from ..data.identity import length_of
-from ..losses import fold, reduction_of
+from ..losses import reduce_positions, reduction_of
 
-__all__ = ["Epochs", "Weigher", "loader_settings", "row_by_row"]
+__all__ = ["CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
 
 
-class Weigher:
+class CriterionPatch:
     """Lends a module a criterion that weighs while it is in a training step, and ``module.curriculum`` for the rest.
 
     Args:
@@ -35,7 +35,7 @@ class Weigher:
             raise ValueError(f"{type(module).__name__} has an attribute curriculum; that name is needed, rename yours")
         self.module, self.name, self.loss_fn = module, name, loss_fn
         self.criterion = self._find()
-        self._inside = self._asked = False
+        self._inside = self._weighted = False
         self._step = 0  # by its number, because an optimizer may compute the loss of a batch more than once
         module.curriculum = self  # type: ignore[assignment]
         if self.criterion is not None:
@@ -59,7 +59,7 @@ class Weigher:
         """The weighted scalar of (B,) losses of the batch in hand; outside of training steps their mean."""
         if not self._inside:
             return losses.mean()
-        self._asked = True
+        self._weighted = True
         if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
             return self._skip()
         return self.curriculum.reduce(losses, step=self._step)
@@ -74,7 +74,7 @@ class Weigher:
 
     def loss(self, batch: Any) -> Tensor:
         """The scalar of the batch in hand, forward pass and all: for methods that change it or look at outputs."""
-        self._asked = True
+        self._weighted = True
         return self.curriculum.loss(self.module, self.curriculum.batch(batch, step=self._step))
 
     def losses(self, outputs: Any, y: Any) -> Tensor:
@@ -90,12 +90,12 @@ class Weigher:
 
     def begin(self) -> None:
         """A training step begins."""
-        self._inside, self._asked, self._step = True, False, self.curriculum.steps_done
+        self._inside, self._weighted, self._step = True, False, self.curriculum.steps_done
 
     def end(self, skipped: bool = False) -> None:
         """A training step ends; one that did not ask for weights is refused, unless it was skipped."""
         self._inside = False
-        if self._asked or skipped:
+        if self._weighted or skipped:
             self.curriculum.done(self._step)
             return
         raise RuntimeError(
@@ -110,7 +110,7 @@ class Weigher:
         if self.criterion is not None:
             vars(self.criterion).pop("forward", None)
 
-    def __deepcopy__(self, memo: Any) -> Weigher:
+    def __deepcopy__(self, memo: Any) -> CriterionPatch:
         return self  # a copy of the module is no other training
 
     def _reduced(self, *given: Any, **named: Any) -> Tensor:
@@ -133,7 +133,7 @@ class Weigher:
             losses = type(criterion).forward(criterion, *given, **named)
         finally:
             criterion.reduction = reduction
-        return fold(losses, [*given, *named.values()][1], criterion, str(reduction))[0]
+        return reduce_positions(losses, [*given, *named.values()][1], criterion, str(reduction))[0]
 
 
 class Epochs:

@@ -13,7 +13,7 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import Epochs, Weigher, loader_settings
+from .hosted import CriterionPatch, Epochs, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -87,8 +87,8 @@ class CurriculumCallback(Callback):
         self.criterion, self.loss_fn = criterion, loss_fn
         self.curriculum: Curriculum | None = None
         self._state: Mapping[str, Any] = {}
-        self._weigher: Weigher | None = None
-        self._begun, self._told = False, 0
+        self._patch: CriterionPatch | None = None
+        self._started, self._epoch_batches = False, 0
 
     @property
     def record(self) -> Record:
@@ -116,17 +116,17 @@ class CurriculumCallback(Callback):
         if not self._state and trainer.current_epoch and self.curriculum is not None:
             self._state = self.curriculum.state_dict()  # the same trainer goes on
         forward = self.settings.get("forward") or (lambda net, x: net(trainer.precision_plugin.convert_input(x)))
-        self._weigher = Weigher(pl_module, self.criterion, self.loss_fn)
-        self._weigher.curriculum = self.curriculum = Curriculum(
+        self._patch = CriterionPatch(pl_module, self.criterion, self.loss_fn)
+        self._patch.curriculum = self.curriculum = Curriculum(
             self._make_method(len(loader.dataset), trainer),
             loader.dataset,
-            _within(trainer, self._weigher.losses),
+            _within(trainer, self._patch.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
         if self.curriculum.samples:
             self.curriculum.keep_outputs()
-        self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
-        source.instance = Epochs(self.curriculum, lambda: self._told)
+        self._started, self._epoch_batches = False, -(-self.curriculum.n // self.curriculum.batch_size)
+        source.instance = Epochs(self.curriculum, lambda: self._epoch_batches)
         trainer.fit_loop._combined_loader = None  # where an optimizer's schedule asked for the number of steps
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -138,7 +138,7 @@ class CurriculumCallback(Callback):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         if progress.is_last_batch and progress.current.completed < progress.current.processed:
             # Saved behind an epoch's last batch, which Lightning tells by its number; the next epoch may have more.
-            progress.current.completed = max(progress.current.completed, self._told - 1)
+            progress.current.completed = max(progress.current.completed, self._epoch_batches - 1)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Measures and plans."""
@@ -146,20 +146,20 @@ class CurriculumCallback(Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """From here on the criterion weighs."""
-        assert self._weigher is not None
-        self._weigher.begin()
+        assert self._patch is not None
+        self._patch.begin()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends the epoch behind its last batch, before validation and checkpoints."""
-        assert self._weigher is not None
+        assert self._patch is not None
         skipped = pl_module.automatic_optimization and isinstance(outputs, Mapping) and outputs.get("loss") is None
-        self._weigher.end(skipped)
+        self._patch.end(skipped)
         if self._now.steps_done == len(self._now.batches()):
             self._finish()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Ends an epoch that was cut short, and logs."""
-        if self._begun and self._now.steps_done:
+        if self._started and self._now.steps_done:
             self._finish()
         row = self.record.epochs[-1] if self.record.epochs else {}
         shown = {name: row[name] for name in SHOWN if name in row}
@@ -169,8 +169,8 @@ class CurriculumCallback(Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Gives the module back as it was; a state that was loaded to test or predict is not for the next training."""
         self._state = {}
-        if self._weigher is not None:
-            self._weigher.detach()
+        if self._patch is not None:
+            self._patch.detach()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Gives the module back as it was."""
@@ -187,18 +187,18 @@ class CurriculumCallback(Callback):
     # ------------------------------------------------------------------ an epoch
 
     def _begin(self, trainer: Any, pl_module: nn.Module) -> None:
-        if self._begun:
+        if self._started:
             return
         self._now.start(pl_module)
-        self._begun = True
-        if (count := len(self._now.batches())) != self._told:  # the method chooses how many rows an epoch has
-            self._told = count
+        self._started = True
+        if (count := len(self._now.batches())) != self._epoch_batches:  # the method chooses how many rows an epoch has
+            self._epoch_batches = count
             trainer.fit_loop._combined_loader = None
             trainer.fit_loop.setup_data()
 
     def _finish(self) -> None:
         self._now.finish()
-        self._begun = False
+        self._started = False
 
     def _make_method(self, n: int, trainer: Any) -> Method:
         known = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None  # not with max_steps alone

@@ -14,20 +14,20 @@ from torch.utils.data import Dataset
 
 from ..core import checks
 
-__all__ = ["ROWS", "RowCollator", "Rows", "mean_of_tokens", "sample_losses"]
+__all__ = ["ROWS", "NumberedRows", "RowCollator", "mean_of_tokens", "sample_losses"]
 
 ROWS = "curriculum_rows"  # what a batch's rows are called while they travel in it
 IGNORED = -100  # the label of tokens that do not count
 
 
-class Rows(Dataset[Any]):
+class NumberedRows(Dataset[Any]):
     """A data set whose items come with their row numbers.
 
     Args:
         data: Any map-style data set, such as ``datasets.Dataset``.
 
     Example:
-        >>> Rows(["a", "b", "c"]).__getitems__([2, 0])
+        >>> NumberedRows(["a", "b", "c"]).__getitems__([2, 0])
         [(2, 'c'), (0, 'a')]
     """
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core import checks
 from ..curriculum import Curriculum
-from ..losses import fold, reduction_of
+from ..losses import reduce_positions, reduction_of
 from ..named import make_method
 from .hosted import loader_settings, row_by_row
 
@@ -182,5 +182,5 @@ class CurriculumNet(NeuralNetClassifier):
             for criterion, reduction in able.items():
                 criterion.reduction = reduction
         if losses.ndim > 1 and able:
-            return fold(losses, y, *next(iter(able.items())))[0]
+            return reduce_positions(losses, y, *next(iter(able.items())))[0]
         return losses

@@ -20,7 +20,7 @@ from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
 from ..named import MethodLike, make_method
 from ..record import Record
-from .sequences import ROWS, RowCollator, Rows, sample_losses
+from .sequences import ROWS, NumberedRows, RowCollator, sample_losses
 
 NEEDS = "transformers 4.57, or 5.4 and newer"
 try:
@@ -82,7 +82,7 @@ class CurriculumMixin(Base):
         for words, refused in self.refusals(loss_fn).items():
             if refused:
                 raise ValueError(f"{type(self).__name__}: {words}")
-        self._stepping = self._begun = False
+        self._stepping = self._started = False
         self._method, self._method_options = method, method_options
         self._settings: dict[str, Any] = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
         self._settings |= {"samples": samples, "nan_strategy": nan_strategy}
@@ -118,7 +118,7 @@ class CurriculumMixin(Base):
             "shuffle": type(self._get_train_sampler()) is not SequentialSampler,
         }
         method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
-        self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
+        self.curriculum = Curriculum(method, NumberedRows(data), **{**given, **told})
         if given["samples"]:
             self.curriculum.keep_outputs()
 
@@ -194,20 +194,20 @@ class CurriculumMixin(Base):
         if self.curriculum is not None and (self.curriculum.number or rows != self.curriculum.batch_size):
             self._train_batch_size = batch_size
             self._begin_anew(overwrite=True)
-        self._begun, self._resumed_from = False, kwargs.get("resume_from_checkpoint")
+        self._started, self._resumed_from = False, kwargs.get("resume_from_checkpoint")
         trained = super()._inner_training_loop(batch_size, *args, **kwargs)
-        if self._begun:
+        if self._started:
             self._end_epoch()
         return trained
 
     def _begin_epoch(self, epoch: int) -> None:
         """An epoch of transformers 4; it counts those that a checkpoint has by the steps of full ones."""
-        if self._begun:
+        if self._started:
             self._end_epoch()
         elif epoch != self.curriculum.progress()[0]:
             words = "takes all epochs for full ones where it resumes, and those of this method are not"
             raise ValueError(f"transformers {version} {words}; resume with transformers 5.4 or newer")
-        self._begun = True
+        self._started = True
         self._start_epoch(self.model_wrapped)
 
     def _load_callback_state(self) -> None:

@@ -44,7 +44,7 @@ def all_logits(model: nn.Module, data: Rows) -> Tensor:
     chunk = CHUNKS.get(data.y.device.type, CHUNK)
     with evaluating(model), torch.no_grad():
         inputs = (data.batch(rows)[0] for rows in torch.arange(len(data)).split(chunk))
-        return torch.cat([_for(model, x)(x).float() for x in inputs])
+        return torch.cat([_network_for(model, x)(x).float() for x in inputs])
 
 
 def measuring_forward(model: nn.Module, net: nn.Module, autocast: Autocast, asked: nn.Module, x: Any) -> Tensor:
@@ -60,10 +60,10 @@ def measuring_forward(model: nn.Module, net: nn.Module, autocast: Autocast, aske
     if torch.is_grad_enabled() or asked.training:
         return asked(x)
     with autocast():
-        return _for(net if asked is model else asked, x)(x).float()
+        return _network_for(net if asked is model else asked, x)(x).float()
 
 
-def _for(net: nn.Module, x: Any) -> nn.Module:
+def _network_for(net: nn.Module, x: Any) -> nn.Module:
     """``net``; for inputs of an unusual size what it was compiled from, which saves compiling it again."""
     usual = isinstance(x, Tensor) and len(x) in (CHUNK, *CHUNKS.values())
     return net if usual else uncompiled(net)

@@ -12,11 +12,11 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["alone"]
+__all__ = ["lock_folder"]
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Creates a run's folder and keeps other processes out of it; the lock ends with the process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:

@@ -144,11 +144,11 @@ def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop
                 alive = False
             worker.run = None
     if not alive and worker.run is not None and not stop.requested:
-        fail(worker.run, _death(worker.process.exitcode))
+        fail(worker.run, _exit_reason(worker.process.exitcode))
     return not alive
 
 
-def _death(status: int) -> str:
+def _exit_reason(status: int) -> str:
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return f"a worker process died ({name}), perhaps for lack of memory; fewer --jobs need less"
 
@@ -187,7 +187,7 @@ def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, 
     torch.set_num_threads(threads)
     if torch.cuda.device_count() > 1:
         torch.cuda.set_device(place % torch.cuda.device_count())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
     def tell(*news: Any) -> None:
         with contextlib.suppress(OSError):  # the parent is gone: this process saves a state and ends soon
@@ -207,7 +207,7 @@ def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, 
             tell(None)
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

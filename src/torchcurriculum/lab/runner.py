@@ -241,7 +241,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
     if None not in (told, held.get("digest")) and held["digest"] != told:
-        if _begun(out):
+        if _started(out):
             raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
         for stale in list(out.rglob("record.json")):  # of runs that ended before their first epoch
             shutil.rmtree(stale.parent)
@@ -253,7 +253,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
     return held
 
 
-def _begun(out: Path) -> bool:
+def _started(out: Path) -> bool:
     """Whether any run in a folder has finished an epoch; a record that cannot be read may have."""
     try:
         return any(Record.load(path.parent, samples=False).epochs for path in out.rglob("record.json"))

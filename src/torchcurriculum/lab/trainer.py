@@ -26,7 +26,7 @@ from ..thresholds import ParameterDissimilarity
 from .data import ImageFiles, Images
 from .data.digits import grey_values
 from .evaluation import CHUNK, Autocast, all_logits, evaluate, measuring_forward
-from .lock import alone
+from .lock import lock_folder
 from .method_options import PD, asks_for_pd, paper_threshold, resolved_options
 from .provenance import environment
 from .recipe import Recipe, base_name
@@ -95,7 +95,7 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         run = _Run(recipe, name, seed, folder, data)
-        with alone(folder):
+        with lock_folder(folder):
             done = finished(recipe, folder)  # by another process in the meantime
             if done is not None:
                 return done

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core import Batch, Epoch, Method, Step, Task, checks
 from ..distributed import derive, merge_rows, rank, total
 
-__all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
+__all__ = ["PerSample", "Weighted", "per_sample", "reduce_positions", "reduction_of", "weighted"]
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)  # those whose mean divides by the sum of the targets' class weights
 
@@ -41,7 +41,7 @@ class PerSample(nn.Module):
         _follow(self.criterion, outputs.device)
         losses = self.criterion(outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)
-        return fold(losses, y, self.criterion, self.reduction)
+        return reduce_positions(losses, y, self.criterion, self.reduction)
 
 
 def reduction_of(criterion: nn.Module) -> str:
@@ -57,7 +57,7 @@ def reduction_of(criterion: nn.Module) -> str:
     return reduction
 
 
-def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
+def reduce_positions(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
     """One loss per sample from one per position, as ``per_sample`` says.
 
     Args:

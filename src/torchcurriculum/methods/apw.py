@@ -78,7 +78,7 @@ class APW(Method):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         super().__init__()
-        self._begun = False  # whether there was an epoch, or a state of one
+        self._started = False  # whether there was an epoch, or a state of one
         checks.real("q", q, "[2, inf]", "the paper takes the number of epochs")
         checks.real("tau", tau, "(0, 1)", "the paper takes 0.5")
         checks.one_of("weighting", weighting, get_args(Weighting))
@@ -124,8 +124,8 @@ class APW(Method):
         Returns:
             Weights in the precision of the losses (at least float32), on their device.
         """
-        if not self._begun and not torch.compiler.is_compiling():
-            self._begun = True  # say it once
+        if not self._started and not torch.compiler.is_compiling():
+            self._started = True  # say it once
             words = "batch_weights before advance, so all weights are equal"
             warnings.warn(f"{words}; call method.advance(losses) at the start of every epoch", stacklevel=2)
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
@@ -186,7 +186,7 @@ class APW(Method):
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
         """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
-        self._begun = True
+        self._started = True
         self._follow(easy)
         self.agree()
         top, light, heavy, count = masses(self.log_weights, easy)
@@ -221,7 +221,7 @@ class APW(Method):
 
     def _load_from_state_dict(self, *given: Any) -> None:
         super()._load_from_state_dict(*given)
-        self._begun = True
+        self._started = True
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:

@@ -62,7 +62,7 @@ class Argmax(Remembering):
     def weigh(self, step: Step) -> Tensor:
         """Equal weights over the rows whose label is predicted; all zero if there is none."""
         logits, labels = classes_of(step, "Argmax")
-        mean = self.remember(step, logits.detach().softmax(1))
+        mean = self.update_average(step, logits.detach().softmax(1))
         if step.epoch <= self.warmup:
             return step.uniform()
         kept = (mean.argmax(1) == labels).double()

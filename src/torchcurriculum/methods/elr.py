@@ -51,7 +51,7 @@ class ELR(Remembering):
     def weigh(self, step: Step) -> Tensor:
         """Equal weights, after the targets have taken this batch in."""
         logits, _ = classes_of(step, "ELR")
-        self.remember(step, early_learning_target(logits.detach()))
+        self.update_average(step, early_learning_target(logits.detach()))
         return step.uniform()
 
     def loss(self, step: Step) -> Tensor:

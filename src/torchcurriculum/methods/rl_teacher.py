@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ..core import Epoch, Method, checks
 from ..functional.tscl import (
+    append_scores,
     boltzmann,
     difficulty_groups,
     epsilon_greedy,
-    remember,
+    moving_average,
     sample_changes,
     slope,
-    smooth,
     task_scores,
 )
 from .registry import register
@@ -126,7 +126,7 @@ class RLTeacher(Method):
         if epoch.number == self.warmup + 1 and not self.given:
             self.tasks.copy_(difficulty_groups(losses, self.count))
         tasks, before = self.tasks.cpu().long(), self.history.cpu()
-        history = remember(before, task_scores(losses, tasks, self.count))
+        history = append_scores(before, task_scores(losses, tasks, self.count))
         held = int(self.held)
         if self.policy != "naive" or held in (0, self.window):
             generator = epoch.generator("rl-teacher")
@@ -145,9 +145,9 @@ class RLTeacher(Method):
         values = self.values.cpu()
         if self.policy == "online":
             rewards = torch.where(history[-1] != before[-1], history[-1] - before[-1], torch.inf)
-            return smooth(values, rewards, self.rate)
+            return moving_average(values, rewards, self.rate)
         if self.policy == "naive":
-            return smooth(values, slope(history), self.rate) if held else values
+            return moving_average(values, slope(history), self.rate) if held else values
         return slope(history) if self.policy == "window" else sample_changes(history, generator)
 
     def _pick(self, values: Tensor, fresh: Tensor, generator: torch.Generator) -> None:

@@ -83,12 +83,12 @@ class SuperLoss(Method):
         """sigma* / B of each row, after tau has taken this batch in."""
         losses = step.losses.detach().double()
         if self.rule == "auto":
-            self.settle(step._logits, step.batch.y)  # None where a loop gives losses alone
+            self.resolve_tau(step._logits, step.batch.y)  # None where a loop gives losses alone
         if self.rule is not None:
             self._follow_losses(losses, step)
         return confidence(losses, self.tau, self.lam) * step.uniform()
 
-    def settle(self, outputs: Any, y: Any) -> None:
+    def resolve_tau(self, outputs: Any, y: Any) -> None:
         """Decides what ``"auto"`` is, at the first step: log C for (B, C) outputs of classes, else a running mean."""
         if self.rule != "auto":
             return

@@ -5,9 +5,9 @@ look like, ``sinks`` where rows go besides the record, and ``files`` how every f
 """
 
 from .disk import FORMAT, RecordError
-from .files import naming
+from .files import name_in_errors
 from .memory import Record
 from .previews import Previews
 from .results import Summary, best_epoch, summarise
 
-__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "naming", "summarise"]
+__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "name_in_errors", "summarise"]

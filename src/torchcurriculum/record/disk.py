@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from .files import naming, overwrite, remove_leftovers, sync
+from .files import name_in_errors, overwrite, remove_leftovers, sync
 
 __all__ = ["FORMAT", "Folder", "Found", "RecordError", "check_array", "check_name", "pack", "unpack", "write_at"]
 
@@ -75,7 +75,7 @@ class Folder:
 
         The per-sample values come first: a line in ``epochs.jsonl`` says that the epoch's values are complete.
         """
-        with naming(self.path):
+        with name_in_errors(self.path):
             for number in range(len(self.ends), len(rows)):
                 for name, kept in histories.items():
                     if number < len(kept):
@@ -134,16 +134,16 @@ class Found:
         self.arrays: dict[str, np.ndarray] = {}
         # Packed. May be longer than the rows: a saved state may know the row of an epoch whose line a kill cut short.
         self.histories: dict[str, list[np.ndarray]] = {}
-        with _noting(problems):
+        with _collect_problems(problems):
             for row, end in _read_rows(path / "epochs.jsonl"):
                 self.rows.append(row)
                 self.ends.append(end)
         for file in sorted(file for file in path.glob("*.npy") if samples and file.is_file()):
-            with _noting(problems):
+            with _collect_problems(problems):
                 self.arrays[file.stem] = _read_array(file, self.n)
         for name, kind in HISTORIES.items() if samples else ():
             file = path / f"{name}.{kind}.bin"
-            with _noting(problems):
+            with _collect_problems(problems):
                 if file.is_file():
                     self.histories[name] = list(_read_history(file, kind, self.n))
         whole = min([len(self.rows), *map(len, self.histories.values())])
@@ -199,7 +199,7 @@ def _cut(path: Path, size: int) -> None:
 
 
 @contextmanager
-def _noting(problems: list[str] | None) -> Iterator[None]:
+def _collect_problems(problems: list[str] | None) -> Iterator[None]:
     """Turns a RecordError into a note; raises it where there is no list of notes."""
     try:
         yield
@@ -223,7 +223,7 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
         raise RecordError(f"{path} is no record of this library")
     if not isinstance(head.get("meta", {}), dict):
         raise RecordError(f"{path} is damaged: what it says about the run is no object")
-    with _noting(problems):
+    with _collect_problems(problems):
         if head.get("format") != FORMAT:
             raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
     return head

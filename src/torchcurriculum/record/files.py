@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["naming", "overwrite", "remove_leftovers", "sync"]
+__all__ = ["name_in_errors", "overwrite", "remove_leftovers", "sync"]
 
 
 @contextmanager
@@ -46,13 +46,13 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if found is not None and (not stat.S_ISREG(found.st_mode) or _is_our_output(found)):
-        with naming(path), open(path, mode.replace("w", "a"), **options) as file:
+        with name_in_errors(path), open(path, mode.replace("w", "a"), **options) as file:
             yield file
         return
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
     try:
-        with naming(path, temporary):
+        with name_in_errors(path, temporary):
             with open(temporary, mode.replace("w", "x"), **options) as file:
                 yield file
                 file.flush()
@@ -99,7 +99,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def naming(path: str | Path, temporary: str | None = None) -> Iterator[None]:
+def name_in_errors(path: str | Path, temporary: str | None = None) -> Iterator[None]:
     """Names the file in an OSError that names none (as with a full disk), or only the temporary one."""
     try:
         yield

@@ -80,7 +80,7 @@ class Record:
         scalars = _plain(scalars)
         self.epochs[-1].update(scalars)
         if self._disk is not None and len(self._disk.ends) == len(self.epochs):
-            with self._going_on():
+            with self._warn_if_unwritable():
                 self._disk.rewrite_last(self.epochs[-1])
         else:
             self._write()
@@ -175,7 +175,7 @@ class Record:
     def sync(self) -> None:
         """Waits until everything is on the disk: a state that counts on this record may be written afterwards."""
         if self._disk is not None:
-            with self._going_on():
+            with self._warn_if_unwritable():
                 self._disk.sync()
 
     def save(self, folder: str | Path) -> None:
@@ -253,7 +253,7 @@ class Record:
 
     def _write(self) -> None:
         """Writes the epochs that are not on the disk yet, or warns."""
-        with self._going_on():
+        with self._warn_if_unwritable():
             self.flush()
 
     def _send(self, row: Mapping[str, Any]) -> None:
@@ -268,7 +268,7 @@ class Record:
         return {**self.__dict__, "_sinks": []}
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
+    def _warn_if_unwritable(self) -> Iterator[None]:
         """A disk that is full must not end a run: everything is in memory, and the next epoch tries again."""
         try:
             yield

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .files import naming
+from .files import name_in_errors
 
 __all__ = ["Previews"]
 
@@ -81,7 +81,7 @@ class Previews:
         part = folder.with_name("previews.part")
         shutil.rmtree(part, ignore_errors=True)
         try:
-            with naming(folder):
+            with name_in_errors(folder):
                 part.mkdir(parents=True)
                 np.save(part / "rows.npy", self.rows, allow_pickle=False)
                 if self.pictures is not None:

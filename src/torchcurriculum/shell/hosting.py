@@ -13,9 +13,9 @@ from ..core import Batch, Method, Task
 from ..data.batches import finite_rows, take, to_device, zeros_of
 from ..distributed import derive, rank
 from ..record import Record
-from .feed import Feed
 from .order import Order
 from .outputs import Outputs
+from .reader import BatchReader
 from .state import Progress
 from .steps import Steps
 
@@ -30,7 +30,7 @@ class Hosting:
     seed: int
     _device: torch.device
     _unpack: Callable[[Any], tuple[Any, Any]]
-    _feed: Feed
+    _reader: BatchReader
     _order: Order
     _progress: Progress
     _steps: Steps
@@ -66,7 +66,7 @@ class Hosting:
         Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
         then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
         """
-        return self._order.mine()
+        return self._order.local_batches()
 
     def loader(self) -> DataLoader[Any]:
         """A loader of the batches of the epoch, for a trainer that wants one: always the same, so that workers stay.
@@ -74,7 +74,7 @@ class Hosting:
         Its batches come in the order of ``batches``, from the first, with padding where this rank has no rows. Before
         the first ``start`` they are those of an epoch over everything, for trainers that count steps beforehand.
         """
-        return self._feed.loader(self._order.padded(), self._order.seed_for("augment"))
+        return self._reader.loader(self._order.padded(), self._order.seed_for("augment"))
 
     def accumulate(self, batches: int) -> None:
         """Says that the next ``batches`` batches make one optimizer step: ``loss`` and ``reduce`` give its parts.
@@ -100,7 +100,7 @@ class Hosting:
 
         What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
         """
-        return self._feed.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
+        return self._reader.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
 
     def read_finite(self) -> Iterator[Any]:
         """``read`` for a trainer that gives losses alone: without rows that are not finite, unless they are an error.

@@ -14,7 +14,7 @@ from .. import distributed
 from ..core import Batch, Epoch, Task, checks
 from ..data.batches import to_device
 from ..distributed import Sharded, evaluating, same_buffers, unwrapped
-from .feed import Feed, untouched_generators
+from .reader import BatchReader, untouched_generators
 
 __all__ = ["Measurer", "device_of"]
 
@@ -27,7 +27,7 @@ class Measurer:
 
     Args:
         n: Rows of the set.
-        feed: Where they are read.
+        reader: Where they are read.
         unpack: ``unpack(raw) -> (x, y)``.
         task: The forward and loss functions.
         batch_size: Rows at a time on a CPU, where larger batches are slower; elsewhere four times as many.
@@ -37,13 +37,13 @@ class Measurer:
     def __init__(
         self,
         n: int,
-        feed: Feed,
+        reader: BatchReader,
         unpack: Callable[[Any], tuple[Any, Any]],
         task: Task,
         batch_size: int,
         exact_batch_size: int | None,
     ) -> None:
-        self.n, self.feed, self.unpack, self.task = n, feed, unpack, task
+        self.n, self.reader, self.unpack, self.task = n, reader, unpack, task
         self.batch_size, self.exact_batch_size = batch_size, exact_batch_size
 
     def losses(self, model: nn.Module, seed: Seed, nan_strategy: checks.NanStrategy) -> Sharded:
@@ -76,7 +76,7 @@ class Measurer:
 
     def rows(self, index: Tensor, device: torch.device, seed: int) -> Batch:
         """Some rows as they are."""
-        x, y = self.unpack(self.feed.rows(index, seed))
+        x, y = self.unpack(self.reader.rows(index, seed))
         return Batch(to_device(x, device), to_device(y, device), to_device(index, device), task=self.task)
 
     def _share(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
@@ -93,7 +93,7 @@ class Measurer:
         indices = torch.cat(batches).to(device).split([len(part) for part in batches])
         parts: list[Tensor] = []
         with torch.no_grad(), evaluating(net), untouched_generators(), same_buffers(net):
-            for index, raw in zip(indices, self.feed.read(batches, seed, draws=False), strict=True):
+            for index, raw in zip(indices, self.reader.read(batches, seed, draws=False), strict=True):
                 x, y = self.unpack(raw)
                 batch = Batch(to_device(x, device), to_device(y, device), index, task=self.task)
                 parts.append(function(net, batch).detach())

@@ -49,7 +49,7 @@ class Order:
             self._batches = self._cut()
         return self._batches
 
-    def mine(self) -> list[Tensor]:
+    def local_batches(self) -> list[Tensor]:
         """This rank's rows of every batch; a rank may have none in the last one."""
         ranks, batches = world_size(), self.batches()
         if ranks == 1:
@@ -60,12 +60,12 @@ class Order:
 
     def leave_out(self, step: int, kept: Tensor) -> None:
         """Keeps only some of this rank's rows of a batch, by their places in it."""
-        mine = self.mine()
+        mine = self.local_batches()
         mine[step] = mine[step][kept]
 
     def padded(self) -> list[Tensor]:
         """What this rank reads: its rows, and two other rows where it has none, so that it can make a pass."""
-        return [rows if len(rows) else self.batches()[0][:2] for rows in self.mine()]
+        return [rows if len(rows) else self.batches()[0][:2] for rows in self.local_batches()]
 
     def seed_for(self, purpose: str) -> Callable[[int], int]:
         """``seed(position)``: what a batch of this epoch draws from on this rank."""

@@ -111,7 +111,9 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
-    cut = [", ".join(f"{name} {said[name]}" for name in ("seed", "batch_size", "shuffle")) for said in (state, now)]
+    cut = [
+        ", ".join(f"{name} {settings[name]}" for name in ("seed", "batch_size", "shuffle")) for settings in (state, now)
+    ]
     if state["open"] and cut[0] != cut[1]:
         raise ValueError(f"the state was taken inside an epoch with {cut[0]}; with {cut[1]} it cannot be resumed")
     other = [name for name in ("measure", "drop_last") if state[name] != now[name]]
@@ -136,26 +138,26 @@ def set_knobs(curriculum: Any, names: list[str], source: Mapping[str, Any]) -> N
             raise ValueError(f"{name} cannot be set to {value!r:.60}; make the method anew")
 
 
-def compare_ranks(said: Mapping[str, Any], device: torch.device) -> None:
+def compare_ranks(settings: Mapping[str, Any], device: torch.device) -> None:
     """Raises on every rank if the ranks were not told the same."""
     if world_size() == 1:
         return
-    digests = torch.tensor([derive(json.dumps(value, sort_keys=True, default=str)) for value in said.values()])
+    digests = torch.tensor([derive(json.dumps(value, sort_keys=True, default=str)) for value in settings.values()])
     low, high = digests.to(device), digests.clone().to(device)
     dist.all_reduce(low, op=dist.ReduceOp.MIN)
     dist.all_reduce(high, op=dist.ReduceOp.MAX)
-    other = [name for name, same in zip(said, (low == high).tolist(), strict=True) if not same]
+    other = [name for name, same in zip(settings, (low == high).tolist(), strict=True) if not same]
     if other:
-        here = ", ".join(f"{name} = {said[name]!r:.80}" for name in other)
+        here = ", ".join(f"{name} = {settings[name]!r:.80}" for name in other)
         raise ValueError(f"ranks must be told the same, and {' and '.join(other)} differ; on rank {rank()}: {here}")
 
 
-def _knob(said: Mapping[str, Any], name: str) -> Any:
-    return json.dumps(said["knobs"].get(name), sort_keys=True, default=str)
+def _knob(settings: Mapping[str, Any], name: str) -> Any:
+    return json.dumps(settings["knobs"].get(name), sort_keys=True, default=str)
 
 
-def _value(said: Mapping[str, Any], name: str) -> Any:
-    return said["knobs"].get(name[6:]) if name.startswith("knobs.") else said[name]
+def _value(settings: Mapping[str, Any], name: str) -> Any:
+    return settings["knobs"].get(name[6:]) if name.startswith("knobs.") else settings[name]
 
 
 def cloned(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:

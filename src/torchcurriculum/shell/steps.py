@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .. import fast
 from ..core import Batch, Method, Pair, Step, Task, checks
-from ..data.batches import finite_rows, none_of, padding_like, take, zeros_of
+from ..data.batches import finite_rows, padding_like, take, without_rows, zeros_of
 from ..distributed import Sharded, total, world_size
 from .outputs import Outputs
 
@@ -79,7 +79,7 @@ class Steps:
         if kept.index.shape[0]:
             viewed = self.method.view(model, kept)
         else:
-            viewed = self.method.view(model, kept.with_(x=none_of(kept.x), y=none_of(kept.y)))
+            viewed = self.method.view(model, kept.with_(x=without_rows(kept.x), y=without_rows(kept.y)))
             viewed = kept.with_(x=padding_like(viewed.x, kept.x), y=padding_like(viewed.y, kept.y))
         self._viewed = batch, viewed
         return viewed
@@ -116,7 +116,7 @@ class Steps:
             sizes: Rows of the global batches.
         """
         shares, every = sizes.double() / sizes.sum(), torch.cat([batch.index for batch in batches])
-        with suppress(_LossesAsked), self.method.on_trial(every):
+        with suppress(_NeedsLosses), self.method.on_trial(every):
             together = self._weights(every, batches[0])
             apart = [self._weights(batch.index, batch).sum() for batch in batches]
             parts = [part.sum() for part in together.split([len(batch.index) for batch in batches])]
@@ -241,7 +241,7 @@ def _weighing(method: Method, weights: Tensor) -> Iterator[None]:
         object.__delattr__(method, "weigh")
 
 
-class _LossesAsked(Exception):
+class _NeedsLosses(Exception):
     """The method weighs by losses or outputs."""
 
 
@@ -249,7 +249,7 @@ class _RowsOnly(Step):
     """A step of which only the rows are known yet."""
 
     def _measure(self, what: str) -> Tensor:
-        raise _LossesAsked
+        raise _NeedsLosses
 
     def _refuse(self, what: str) -> Tensor:
-        raise _LossesAsked
+        raise _NeedsLosses

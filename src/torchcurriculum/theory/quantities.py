@@ -11,7 +11,7 @@ import numpy as np
 
 from ..functional.apw import RHO_CLIP
 from ..record import Record, RecordError
-from .setting import PAPER, check_setting, said
+from .setting import PAPER, check_setting, recorded
 
 __all__ = [
     "PAPER",
@@ -99,7 +99,7 @@ def strength(record: Record, q: float | None = None) -> float:
     """
     alpha, rho = scalars(record, "alpha"), scalars(record, "rho")
     check_setting(record)
-    held = said(record, "q")
+    held = recorded(record, "q")
     if held is None and q is None:
         raise RecordError("this record does not say q, which the theorems need; pass the q of the run")
     strength = _number(q if held is None else held)

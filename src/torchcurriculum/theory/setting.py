@@ -11,7 +11,7 @@ from typing import Any
 
 from ..record import Record, RecordError
 
-__all__ = ["PAPER", "check_setting", "said"]
+__all__ = ["PAPER", "check_setting", "recorded"]
 
 PAPER = {"tau": 0.5, "weighting": "E", "threshold_kind": "fixed", "measure": "pass"}
 REASONS = {
@@ -54,7 +54,7 @@ def check_setting(record: Record) -> None:
         raise RecordError(f"the theorems do not apply to this run: {words}, and {REASONS['threshold_kind']}")
 
 
-def said(record: Record, name: str) -> Any:
+def recorded(record: Record, name: str) -> Any:
     """The one value of ``name`` that all epochs say; None where none does.
 
     Raises:

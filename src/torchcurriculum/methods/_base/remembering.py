@@ -45,7 +45,7 @@ class Remembering(Resizing, Method):
         self.add_room("predictions", n, 0.0)
         self.n = max(self.n, n)
 
-    def remember(self, step: Step, probabilities: Tensor) -> Tensor:
+    def update_average(self, step: Step, probabilities: Tensor) -> Tensor:
         """(B, C) the running means of the batch, after they have taken these predictions in."""
         if not self.predictions.numel():
             self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])

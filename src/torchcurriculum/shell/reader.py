@@ -1,4 +1,4 @@
-"""`Feed`: batches of any map-style data set, in the order asked for and with draws that a resume repeats."""
+"""`BatchReader`: batches of any map-style data set, in the order asked for and with draws that a resume repeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from ..data.arrays import Arrays
 from ..data.batches import Plan
 
-__all__ = ["LOADER_OPTIONS", "Feed", "untouched_generators"]
+__all__ = ["LOADER_OPTIONS", "BatchReader", "untouched_generators"]
 
 # Rows of an in-memory set that are gathered and augmented together, or fewer where rows are large: many on an
 # accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
@@ -27,7 +27,7 @@ LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "work
 GENERATORS = threading.RLock()  # the global generators belong to one reader at a time: trainings may run in threads
 
 
-class Feed:
+class BatchReader:
     """Reads batches: many at once from ``Arrays``, one at once from a set with ``batch``, else through a loader.
 
     Args:

@@ -236,12 +236,12 @@ def test_a_folder_with_parts_of_its_own(tmp_path: Path) -> None:
     parts, _ = load_image_folder(tmp_path)
     assert [len(parts[part][0]) for part in ("train", "valid", "test")] == [20, 6, 4]
     official.picture(tmp_path / "test" / "birds" / "x.png", 5)
-    with pytest.raises(ValueError, match="has the class 'birds', which the training part has not"):
+    with pytest.raises(ValueError, match="has the class 'birds', which the training split lacks"):
         load_image_folder(tmp_path)
 
 
 def test_folders_that_hold_something_else(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         load_image_folder(tmp_path / "nowhere")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -267,13 +267,13 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
         ("", "is empty"),
         ("a\n1\n", "has one column"),
         ("a,label\n", "has no rows"),
-        ("a,label\n1,x\n", "1 different values in 1 rows, so it holds no classes"),
+        ("a,label\n1,x\n", "1 different values in 1 rows, so it does not hold classes"),
         ("a,label\n" + "1,x\n" * 9, "1 classes in 9 rows, and 1 of them with 5 rows or more"),
-        ("a,label\n1\n2\n", r"most rows have another number of cells .*line 2: it has 1 cells, not 2"),
+        ("a,label\n1\n2\n", r"most rows do not have as many cells .*line 2: it has 1 cells, not 2"),
         ("0.5,label\n1,x\n", "it holds the number 0.5"),
         ('a,label\n1,"x\n', "a quote that opens after line 1 is never closed"),
-        ("a,label\n" + "7,x\n7,y\n" * 9, "no column is left to learn from"),
-        ("a,label\n\0\0\0\0\0,\0\n", "is no text: it holds NUL bytes"),
+        ("a,label\n" + "7,x\n7,y\n" * 9, "has no usable column to learn from"),
+        ("a,label\n\0\0\0\0\0,\0\n", "is not text: it holds NUL bytes"),
     ],
 )
 def test_damaged_csv(tmp_path: Path, text: str, reason: str) -> None:
@@ -287,7 +287,7 @@ def test_damaged_csv(tmp_path: Path, text: str, reason: str) -> None:
 def test_missing_csv_and_column(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"x.csv is missing"):
         read_table(tmp_path / "x.csv")
-    with pytest.raises(ValueError, match="has no column called 'c'; it has a, b, label"):
+    with pytest.raises(ValueError, match="has no column 'c'; it has a, b, label"):
         read_table(official.csv_file(tmp_path / "x.csv"), label="c")
 
 

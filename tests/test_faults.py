@@ -326,7 +326,9 @@ def test_no_kill_changes_anything(tmp_path: Path) -> None:
     for run in runs:
         log = (tmp_path / f"{run['run']}.log").read_text()
         assert run["resumed"] == 0, (run, log[-3000:])
-        assert "the state before it is taken" not in log, "a kill must not leave a damaged state under its own name"
+        assert "falling back to the state before it" not in log, (
+            "a kill must not leave a damaged state under its own name"
+        )
         check = check_command if run["kind"] == "command" else check_training
         check(tmp_path, tmp_path / run["run"])
     kinds = Counter(run["kind"] for run in runs)
@@ -375,7 +377,7 @@ def test_a_told_command_saves_and_goes_on(
         assert command_line(arguments) == 128 + which
         message = capsys.readouterr().err
         assert words in message
-        assert "its state is saved. To resume, give the same command again:" in message
+        assert "its state is saved. To resume, run the same command again:" in message
         assert (
             f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --save-seconds 0 --out {out}"
             in message

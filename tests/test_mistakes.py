@@ -166,7 +166,7 @@ def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_pa
     [
         (["--model", "gcn"], "the network 'gcn' cannot take these data"),
         (["--model", "simple-cnn"], "the network 'simple-cnn' cannot take these data"),
-        (["--model", ""], "there is no network called ''"),
+        (["--model", ""], "unknown network ''"),
         (["--weights", ""], "is missing; --weights takes"),
         (["--save-seconds", "nan"], "must be at least 0, got nan"),
         (["--save-seconds", "-1"], "must be at least 0, got -1"),
@@ -222,7 +222,9 @@ def test_tables_of_spreadsheets(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"1 rows that cannot be used \(--strict\); line \d+: it has no label"):
         read_table(path, strict=True)
     path.write_text("a,b\n" + "".join(f"{n},{n / 7}\n" for n in range(20)))
-    with pytest.raises(ValueError, match="the column 'b' has 20 different values in 20 rows, so it holds no classes"):
+    with pytest.raises(
+        ValueError, match="the column 'b' has 20 different values in 20 rows, so it does not hold classes"
+    ):
         read_table(path)
     path.write_text(text)
     assert np.array_equal(read_table(path).features, plain.features)

@@ -173,7 +173,7 @@ def criterion_of(ask: Callable[[Step], Tensor]) -> Tensor:
 
 
 def test_what_a_loop_cannot_give_is_refused() -> None:
-    words = "which this loop does not give; use Curriculum"
+    words = "which this loop does not provide; use Curriculum"
     with pytest.raises(TypeError, match=f"needs the model's outputs, {words}"):
         reduced(by_logits)
     for place in (reduced, criterion_of):

@@ -87,7 +87,7 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(alone: Path, tmp_path: P
     _, errors = begun.communicate(timeout=600)
     if begun.returncode != 0:  # a fast machine may have been done before
         assert begun.returncode == 143
-        assert "of 4 runs done; the others resume from their last saved state. To resume, give the same" in errors
+        assert "of 4 runs done; the others resume from their last saved state. To resume, run the same" in errors
     done = start(arguments)
     _, errors = done.communicate(timeout=600)
     assert done.returncode == 0, errors

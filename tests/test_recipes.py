@@ -270,7 +270,7 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
     monkeypatch.setitem(TABLES, "graphs", (RECIPES["nci1"], RECIPES["nci1-n40"]))
     asked = ["run", "graphs", "--method", "vanilla", "--seeds", "0", "--epochs", "1", "--data", tmp_path / "data"]
     assert run(*asked, "--model", "gcn", "--out", tmp_path / "runs") == 2
-    assert "a table has its own networks" in capsys.readouterr().err
+    assert "a table uses its own networks" in capsys.readouterr().err
     assert run(*asked, "--out", tmp_path / "runs") == 0
     capsys.readouterr()
     assert run("compare", tmp_path / "runs", "--json", tmp_path / "table.json") == 0
@@ -284,13 +284,13 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nlp-grap"], "there is no recipe called 'nlp-grap'; did you mean 'nlp-graph'"),
+        (["run", "nlp-grap"], "unknown recipe 'nlp-grap'; did you mean 'nlp-graph'"),
         (["run", "nci1"], "the recipe 'nci1' needs --data DIR"),
         (["run", "nci1", "--data", "nowhere"], "NCI1_graph_indicator.txt is missing; get it from https://"),
         (["run", "nci1", "--method", "apw-e@dp"], "has no variant called 'apw-e@dp'; it has apw-e@pd"),
         (["run", "digits", "--method", "apw-e@pd"], "has no variant called 'apw-e@pd'; it has no variants"),
         (["run", "digits", "--method", "apx-e@pd"], "there is no method called 'apx-e'; did you mean 'apw-e'"),
-        (["run", "digits", "--model", "digit-cnn"], "no network called 'digit-cnn'; did you mean 'digits-cnn'"),
+        (["run", "digits", "--model", "digit-cnn"], "unknown network 'digit-cnn'; did you mean 'digits-cnn'"),
         (["run", "digits", "--weights", "nowhere.pth"], "nowhere.pth is missing"),
     ],
 )

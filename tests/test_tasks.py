@@ -119,10 +119,10 @@ X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
 @pytest.mark.parametrize(
     ("y", "outputs", "words"),
     [
-        (torch.rand(8), 3, r"takes class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
+        (torch.rand(8), 3, r"needs class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
         (torch.rand(8, 1), 1, r"needs a logit for each class, got outputs of shape \(8, 1\); pass loss_fn="),
         (FORGOTTEN, 1, r"needs a logit for each class, got outputs of shape \(8, 1\); .* for single logits"),
-        (torch.ones(8, 3), 3, "takes probabilities that sum to one, and these targets do not; pass loss_fn="),
+        (torch.ones(8, 3), 3, "needs probabilities that sum to one, but these targets do not; pass loss_fn="),
     ],
 )
 def test_targets_that_are_not_classes_need_a_loss_function(
@@ -149,7 +149,7 @@ def test_a_forgotten_advance_gets_a_sentence() -> None:
         forgetful.batch_weights(torch.ones(8), torch.arange(8))
     forgetful.batch_weights(torch.ones(8), torch.arange(8))  # said once
     criterion.advance()
-    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), and the training set has 8 rows"):
+    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), but the training set has only 8 rows"):
         [criterion(model(x), y, index) for _ in range(3) for index, (x, y) in indexed(loader)]
     made = APW(8, q=2)
     made.advance(torch.ones(8))

@@ -464,7 +464,7 @@ def test_a_record_without_histories_or_epochs_is_refused() -> None:
 
 def test_a_record_with_histories_of_some_epochs_is_refused(two: Record) -> None:
     two.append(two.epochs[-1])
-    with pytest.raises(RecordError, match="holds 'easy' of 2 epochs only, and has 3"):
+    with pytest.raises(RecordError, match="holds 'easy' of only 2 of its 3 epochs"):
         theory.weights(two)
 
 

@@ -1,4 +1,4 @@
-"""`make_method`: the one place where a name or a class becomes a method for a training set."""
+"""`make_method`: makes a method for a training set from a name or a class."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def make_method(
         method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function
             ``(n, epochs, **options) -> method``, or a method, which is returned as it is.
         n: Rows of the training set.
-        epochs: Epochs of the run, as the user says them.
-        options: The method's own.
+        epochs: Epochs of the run, as the user gives them.
+        options: Options of the method.
         run_epochs: Epochs of the run, as the trainer knows them.
 
     Example:
@@ -49,17 +49,17 @@ def make_method(
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
             words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"
             raise ValueError(f"{_describe(method)} {words}")
-        epochs = 1  # which it does not ask for
+        epochs = 1  # not used
     made = make(n, epochs, **(options or {}))
     if not isinstance(made, Method):
-        raise TypeError(f"{_describe(method)} made {type(made).__name__}, which is not a method such as APW(n, q)")
+        raise TypeError(f"{_describe(method)} returned {type(made).__name__}, which is not a method such as APW(n, q)")
     return made
 
 
 def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
     """The class, where it is known, and ``(n, epochs, **options) -> method``."""
     if isinstance(method, str):
-        from .methods import registry  # when a name is given, so that Curriculum alone loads no methods
+        from .methods import registry  # imported here, so that Curriculum does not load all methods
 
         return registry.entry(method).method, lambda n, epochs, **options: registry.build(method, n, epochs, **options)
     if isinstance(method, type) and issubclass(method, Method):
@@ -71,7 +71,7 @@ def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
 
 
 def _inherited(cls: type[Method]) -> set[str]:
-    """What the class and its parents below ``Method`` define."""
+    """The names that the class and its parents below ``Method`` define."""
     return {name for parent in cls.__mro__[: cls.__mro__.index(Method)] for name in vars(parent)}
 
 

@@ -1,4 +1,4 @@
-"""Losses of each sample: from any criterion, and robust ones."""
+"""Per-sample losses: from any criterion, and robust ones."""
 
 from .criterion import PerSample, Weighted, per_sample, reduce_positions, reduction_of, weighted
 from .robust import (

@@ -1,7 +1,7 @@
 """What happened in a run, in memory and on disk. Needs no torch: NumPy reads a record.
 
-``memory`` holds ``Record``, ``disk`` its folder, ``results`` the numbers that tables show, ``previews`` what samples
-look like, ``sinks`` where rows go besides the record, and ``files`` how every file of this library is written.
+``memory`` holds ``Record``, ``disk`` its folder, ``results`` the numbers of tables, ``previews`` pictures and texts of
+samples, ``sinks`` other destinations of rows, and ``files`` the writer of all files of this library.
 """
 
 from .disk import FORMAT, RecordError

@@ -1,4 +1,4 @@
-"""Files that are either the old version or the new one, never half of each. Standard library only."""
+"""Atomic writing: a file is either the old version or the new one. Standard library only."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _stat(path: str | Path) -> os.stat_result | None:
 
 
 def _is_our_output(found: os.stat_result) -> bool:
-    """Whether a file receives what this process prints: once replaced, it would not receive the rest."""
-    with suppress(OSError):  # a process may have closed them
+    """Whether this process's own output goes to the file; it must not be replaced then."""
+    with suppress(OSError):  # they may be closed
         return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in (1, 2))
     return False
 
@@ -100,11 +100,11 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def name_in_errors(path: str | Path, temporary: str | None = None) -> Iterator[None]:
-    """Names the file in an OSError that names none (as with a full disk), or only the temporary one."""
+    """Puts the file's name into an OSError that has none (as on a full disk), or only the temporary one."""
     try:
         yield
     except OSError as error:
-        if error.errno is None and str(path) not in str(error):  # NumPy says only how much it wrote
+        if error.errno is None and str(path) not in str(error):  # NumPy's message has no file name
             raise OSError(f"{path}: {error}") from error
         if error.errno is None or error.filename not in (None, temporary):
             raise

@@ -280,7 +280,7 @@ def test_a_threshold_rule_is_asked_at_each_epoch() -> None:
     method.advance(tensor(1, 2, 3, 4))
     assert method.threshold.item() == 2.0
     assert method.eprop.item() == 0.5
-    with pytest.raises(ValueError, match=r"the threshold rule gave e = 0\.0"):
+    with pytest.raises(ValueError, match=r"the threshold rule returned e = 0\.0"):
         method.advance(tensor(0, 0, 0, 0))
 
 

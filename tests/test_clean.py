@@ -499,7 +499,7 @@ def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest
     path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
     (tmp_path / "empty").mkdir()
     for words, message in (
-        (["nowhere.csv"], "nowhere.csv is missing"),
+        (["nowhere.csv"], "nowhere.csv does not exist"),
         ([str(tmp_path / "empty")], "holds no pictures"),
         ([str(path), "--folds", "1"], "--folds must be at least 2, got 1"),
         ([str(path), "--epochs", "0"], "--epochs must be at least 1, got 0"),

@@ -496,7 +496,7 @@ def test_a_table_of_decisions_needs_its_proposal(folder: Path, capsys: pytest.Ca
         (["review", "nowhere"], "no proposal found at nowhere; `curriculum clean` writes one"),
         (["review", "r", "--export", "datasets"], "--export FORM needs --out DIR"),
         (["review", "r", "--out", "o"], "--export FORM needs --out DIR"),
-        (["review", "r", "--export", "fiftyone", "--out", "o"], "FiftyOne shows pictures"),
+        (["review", "r", "--export", "fiftyone", "--out", "o"], "FiftyOne shows only pictures"),
     ],
 )
 def test_mistakes_get_one_sentence(

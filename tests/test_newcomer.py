@@ -249,9 +249,11 @@ def test_inside_both_the_weigher_does_the_rest(cls: type[Method]) -> None:
 
 @every
 def test_inside_sampled_it_needs_weights(cls: type[Method]) -> None:
-    with pytest.raises(TypeError, match=f"needs a method with a weight for every row, and {cls.__name__} has none"):
+    with pytest.raises(
+        TypeError, match=f"needs a method with a weight for every row, which {cls.__name__} does not have"
+    ):
         Sampled(made(cls, N))
-    with pytest.raises(TypeError, match="needs a method with a weight for every row, and Both has none"):
+    with pytest.raises(TypeError, match="needs a method with a weight for every row, which Both does not have"):
         Sampled(Both(Vanilla(), made(cls, N)))
 
 

@@ -289,7 +289,7 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
         (["run", "nci1", "--data", "nowhere"], "NCI1_graph_indicator.txt is missing; get it from https://"),
         (["run", "nci1", "--method", "apw-e@dp"], "has no variant called 'apw-e@dp'; it has apw-e@pd"),
         (["run", "digits", "--method", "apw-e@pd"], "has no variant called 'apw-e@pd'; it has no variants"),
-        (["run", "digits", "--method", "apx-e@pd"], "there is no method called 'apx-e'; did you mean 'apw-e'"),
+        (["run", "digits", "--method", "apx-e@pd"], "unknown method 'apx-e'; did you mean 'apw-e'"),
         (["run", "digits", "--model", "digit-cnn"], "unknown network 'digit-cnn'; did you mean 'digits-cnn'"),
         (["run", "digits", "--weights", "nowhere.pth"], "nowhere.pth is missing"),
     ],

@@ -248,7 +248,10 @@ def test_drw_counts_the_labels_once() -> None:
         (lambda: Bootstrapped(beta=1.1), r"beta must be a number in \[0, 1\]"),
         (lambda: Focal(-1.0), r"gamma must be a number in \[0, inf\)"),
         (lambda: ClassBalanced(COUNTS, beta=1.0), r"beta must be a number in \[0, 1\)"),
-        (lambda: ClassBalanced([5, 0]), r"counts must hold the rows of each class, .* got \[5, 0\]; torch.bincount"),
+        (
+            lambda: ClassBalanced([5, 0]),
+            r"counts must hold the rows of each class, .* got \[5, 0\]; use torch.bincount",
+        ),
         (lambda: LogitAdjusted("many"), "counts must hold the rows of each class, got str"),  # type: ignore[arg-type]
         (lambda: LDAM([[1, 2]]), "counts must hold the rows of each class"),  # type: ignore[list-item]
         (lambda: LDAM(COUNTS, scale=0.0), r"scale must be a number in \(0, inf\)"),

@@ -155,7 +155,7 @@ def test_rows_that_are_not_finite_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
+        ({"method": "apw_e"}, "unknown method 'apw_e'; did you mean 'apw-e'"),
         ({"method": APW(3, 3)}, "the method was made for 3 rows"),
         ({"method": 3}, "method must be a name such as 'rapw', a class"),
         (

@@ -129,7 +129,7 @@ REFUSALS = (
     "chooses the rows of an epoch, which a criterion cannot; use Curriculum",
     "which this loop does not provide; use Curriculum",
     "cannot run a measuring pass; use Curriculum",
-    "a second network needs the model to be like; use Curriculum",
+    "a second network needs the model to copy; use Curriculum",
 )
 WORK = {"vanilla", "superloss", "small-loss", "rapw", "elr", "argmax", "screenernet"}
 

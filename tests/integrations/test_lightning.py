@@ -382,7 +382,7 @@ def test_a_criterion_without_a_reduction_is_asked_row_by_row() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*max_epochs.*")
 def test_other_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="there is no method called 'apw_e'; did you mean 'apw-e'"):
+    with pytest.raises(ValueError, match="unknown method 'apw_e'; did you mean 'apw-e'"):
         CurriculumCallback("apw_e")
     with pytest.raises(TypeError, match="batch_size: settings of a curriculum are seed, measure"):
         CurriculumCallback("apw-e", batch_size=3)

@@ -1,4 +1,4 @@
-"""What methods share that train on some rows only, chosen by their losses: of every batch, or of every epoch."""
+"""Base class of methods that train only on rows chosen by their losses, per batch or per epoch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Scope = Literal["batch", "epoch"]
 
 
 class Chosen(Method, ABC):
-    """Abstract: the average loss of the rows that a subclass chooses by their losses.
+    """Abstract: the average loss of rows that a subclass chooses by their losses.
 
-    With scope ``"batch"``, ``weigh`` gives the other rows of a batch the weight zero. That is the papers' choice, by
-    losses of this moment, at the price of plain training: PyTorch computes the gradients of rows of weight zero, too.
-    With scope ``"epoch"``, ``plan`` leaves them out of the epoch: that many steps fewer, by the losses of its start.
+    With scope ``"batch"``, ``weigh`` gives the other rows of a batch weight zero. This uses current losses, as in the
+    papers, but costs as much as plain training, since PyTorch computes gradients of zero-weight rows, too. With scope
+    ``"epoch"``, ``plan`` drops them from the epoch, which saves steps but uses the losses at its start.
 
     Args:
         n: Rows of the training set.

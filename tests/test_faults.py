@@ -335,7 +335,7 @@ def test_no_kill_changes_anything(tmp_path: Path) -> None:
     assert kinds == Counter([*(PLAN[number % len(PLAN)] for number in range(KILLS)), "often", *["command"] * 4])
     assert next(run["kills"] for run in runs if run["kind"] == "often") >= 3
     # The last of the commands was killed in the last quarter of its work.
-    assert "finished before, and not trained again: " in (tmp_path / f"{runs[-1]['run']}.log").read_text()
+    assert "already finished: " in (tmp_path / f"{runs[-1]['run']}.log").read_text()
 
 
 def check_training(root: Path, folder: Path) -> None:
@@ -428,7 +428,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
         assert command_line([*command, "apw-i"]) == 0, "another run of the same folder is free"
         capsys.readouterr()
         assert command_line([*command, "vanilla"]) == 2
-        assert f"{place}: another process trains this run; wait for it" in capsys.readouterr().err
+        assert f"{place}: another process is training this run; wait for it" in capsys.readouterr().err
         other.kill()
     assert command_line([*command, "vanilla"]) == 0, "a lock goes with its process"
 

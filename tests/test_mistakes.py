@@ -85,7 +85,7 @@ def test_a_run_is_counted_once(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert "2 seeds" in capsys.readouterr().out
     shutil.copytree(out / "vanilla" / "seed-0", out / "vanilla" / "seed-0-backup")
     assert main(["compare", str(out)]) == 2
-    assert "are both of vanilla, seed 0, with the same settings; leave one of them out" in capsys.readouterr().err
+    assert "are both of vanilla, seed 0, with the same settings; omit one of them" in capsys.readouterr().err
 
 
 def test_runs_with_other_settings_have_tables_of_their_own(
@@ -240,7 +240,7 @@ def test_folders_that_are_no_classes(tmp_path: Path) -> None:
 
     images("cat", 4)
     images("dog", 4)
-    with pytest.raises(ValueError, match="holds 8 images; to be split 8:1:1 there must be 10 at least"):
+    with pytest.raises(ValueError, match="holds 8 images; a split of 8:1:1 needs at least 10"):
         load_image_folder(tmp_path)
     shutil.rmtree(tmp_path / "dog")
     images("dog", 8)

@@ -142,9 +142,9 @@ def test_an_encoder_from_a_local_folder(tmp_path: Path) -> None:
     assert net(dict(x)).shape == (2, 3)
     assert isinstance(net.inner, transformers.BertForSequenceClassification)
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="is no encoder that can be read here: .*header"):
+    with pytest.raises(ValueError, match="is not a readable encoder: .*header"):
         text_classifier(str(tmp_path))
-    with pytest.raises(ValueError, match="is no encoder that can be read here"):
+    with pytest.raises(ValueError, match="is not a readable encoder"):
         text_classifier(str(tmp_path / "nowhere"))
 
 

@@ -153,9 +153,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     os.kill(process, signal.SIGKILL)
     printed, errors = begun.communicate(timeout=600)
     assert begun.returncode == 2
-    assert (
-        "failed runs: 1; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
-    )
+    assert "failed runs: 1; the same command retries them\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
     assert "vanilla    seed 0  FAILED: a worker process died (SIGKILL)" in printed
     assert "1 of the 4 runs of 'digits'" in printed
     others = [Record.load(out / name).meta["finished"] for name in ("vanilla/seed-1", "apw-e/seed-0", "apw-e/seed-1")]
@@ -164,7 +162,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     again = start(arguments)
     printed, errors = again.communicate(timeout=600)
     assert again.returncode == 0, errors
-    assert "finished before, and not trained again: 3 of them" in printed
+    assert "already finished: 3 of them" in printed
     assert {path: path.stat().st_mtime_ns for path in before} == before
     same(alone, out)
 

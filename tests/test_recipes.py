@@ -143,7 +143,7 @@ def test_estimated_thresholds_need_the_vanilla_run(tmp_path: Path, capsys: pytes
     assert run(*asked, "--method", "apw-e@pd", "--method", "vanilla") == 0, "vanilla is trained first"
     capsys.readouterr()
     assert run(*asked[:5], "1", *asked[6:-1], tmp_path / "short") == 2
-    assert "needs 2 epochs at least, got 1" in capsys.readouterr().err
+    assert "needs at least 2 epochs, got 1" in capsys.readouterr().err
     assert not (tmp_path / "short").exists()
 
 
@@ -176,7 +176,7 @@ def test_rte_selects_and_reports_on_one_set(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert run("compare", out, "--md", tmp_path / "table.md") == 0
     words = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "The validation set selects the epoch and reports" in words
+    assert "The validation set both selects the epoch and reports" in words
     assert "| `apw-e` | T-ACC |" in words
 
 
@@ -249,7 +249,7 @@ def test_human_labels_stand_in_the_training_part_alone(tmp_path: Path, monkeypat
     content = torch.load(tmp_path / "CIFAR-100_human.pt", weights_only=False)
     content["clean_label"] = content["clean_label"][::-1].copy()
     torch.save(content, tmp_path / "CIFAR-100_human.pt")
-    with pytest.raises(ValueError, match="is of other images: its clean_label differs"):
+    with pytest.raises(ValueError, match="belongs to other images: its clean_label differs"):
         load_data(recipe, 0, tmp_path)
 
 

@@ -62,7 +62,7 @@ register(
     "co-teaching",
     CoTeaching,
     "two networks, each trained on the rows that the other finds easy",
-    when="The share of wrong labels is roughly known, and two networks are affordable: set forget to that share. Digits, "
+    when="The share of wrong labels is roughly known, and you can afford two networks: set forget to it. Digits, "
     "40 % wrong, five seeds, last epoch: 92.95 ± 1.61 with forget=0.4; `small-loss`, which needs one network, "
     "91.80 ± 1.63; plain training 72.69 ± 8.15.",
     cost="A forward and a backward pass of the second network in each step; three times the parameters in memory, none "

@@ -92,7 +92,7 @@ register(
     "drw",
     DRW,
     "rare classes count more in the last fifth of the run",
-    when="Imbalanced classes with right labels; use `losses.LDAM` or plain cross-entropy. Lower the learning rate when it "
+    when="Imbalanced classes, right labels; use `losses.LDAM` or plain cross-entropy. Lower the learning rate when it "
     "starts, as the authors do.",
     cost="One reading of the labels without counts=; nothing else.",
 )

@@ -97,7 +97,7 @@ def test_wrong_content_is_named(tmp_path: Path) -> None:
         (torch.zeros(3), "a Tensor without names"),
         ({}, "a dict without names"),
         (other(worse_label=np.arange(ROWS - 1)), "worse_label holds 11 labels, where there should be 12"),
-        (other(worse_label=np.arange(ROWS)), r"worse_label holds labels from 0 to 11, outside of range\(10\)"),
+        (other(worse_label=np.arange(ROWS)), r"worse_label holds labels from 0 to 11, outside range\(10\)"),
         (other(worse_label=np.arange(ROWS) - 1), r"worse_label holds labels from -1 to 10"),
         (other(worse_label=np.arange(ROWS) / 2), "labels must be int64, but an array of this file holds 'f8'"),
         (other(worse_label=np.arange(ROWS).astype(">i8")), "labels must be little-endian"),

@@ -532,7 +532,7 @@ def test_a_record_that_does_not_say_its_setting_is_refused_until_it_does(two: Re
         with pytest.raises(RecordError, match=f"epoch 1 of this record {words}"):
             statement(two)
     two.meta.update(theory.PAPER)
-    with pytest.raises(RecordError, match="does not say q, which the theorems need; pass the q of the run"):
+    with pytest.raises(RecordError, match="has no q, which the theorems need"):
         theory.effectiveness(two)
     assert theory.effectiveness(two, q=2).bound[-1] == expected["theorem_2"]["bound"]
     two.meta["q"] = 2
@@ -540,7 +540,7 @@ def test_a_record_that_does_not_say_its_setting_is_refused_until_it_does(two: Re
 
 
 def test_q_is_never_guessed(two: Record) -> None:
-    with pytest.raises(RecordError, match="the run had q = 2, as its record says, got q = 3"):
+    with pytest.raises(RecordError, match="the record has q = 2, got q = 3"):
         theory.effectiveness(two, q=3)
     for row in two.epochs:
         row["q"] = 4

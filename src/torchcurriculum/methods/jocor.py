@@ -82,8 +82,8 @@ register(
     "jocor",
     JoCoR,
     "two networks that are pulled together, trained on the rows with small joint losses",
-    when="The share of wrong labels is roughly known, and you can afford two networks. lam matters. Digits, 40 % wrong, "
-    "five seeds, last epoch, forget=0.4: 92.58 ± 1.66 with lam=0.1, 61.15 ± 13.42 with lam=0.85; plain training "
+    when="The share of wrong labels is roughly known, and you can afford two networks. lam matters. Digits, 40 % wrong,"
+    " five seeds, last epoch, forget=0.4: 92.58 ± 1.66 with lam=0.1, 61.15 ± 13.42 with lam=0.85; plain training "
     "72.69 ± 8.15.",
     cost="A forward and a backward pass of the second network in each step; three times the parameters in memory, none "
     "for each sample.",

@@ -207,7 +207,7 @@ def test_decisions_from_either_file(tmp_path: Path, name: str, mode: str, expect
 
 def test_a_label_of_a_person_is_not_the_proposals(tmp_path: Path) -> None:
     source = table(tmp_path)
-    with pytest.raises(ValueError, match="there is no suspect in row 1 with the label 'dog'"):
+    with pytest.raises(ValueError, match="the proposal has no row 1 with the label 'dog'"):
         Decisions.of(proposal(source), [Decision(1, "dog", "keep")])
 
 

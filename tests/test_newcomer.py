@@ -249,11 +249,9 @@ def test_inside_both_the_weigher_does_the_rest(cls: type[Method]) -> None:
 
 @every
 def test_inside_sampled_it_needs_weights(cls: type[Method]) -> None:
-    with pytest.raises(
-        TypeError, match=f"needs a method with a weight for every row, which {cls.__name__} does not have"
-    ):
+    with pytest.raises(TypeError, match=f"needs a method with a weight for every row, which {cls.__name__} lacks"):
         Sampled(made(cls, N))
-    with pytest.raises(TypeError, match="needs a method with a weight for every row, which Both does not have"):
+    with pytest.raises(TypeError, match="needs a method with a weight for every row, which Both lacks"):
         Sampled(Both(Vanilla(), made(cls, N)))
 
 

@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("classes",), "cat", "classes must be a list of texts"),
         (("classes",), ["a", "a"], "a class occurs twice"),
         (("total",), 1, "total must be the number of all rows, and at least 2, got 1"),
-        (("health",), ["diverged"], "an unhealthy run must not mark rows as sure"),
+        (("health",), ["diverged"], "an unhealthy run must not mark rows sure"),
     ],
 )
 def test_a_damaged_proposal_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:

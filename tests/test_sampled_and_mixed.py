@@ -122,9 +122,7 @@ def test_the_number_drawn_is_the_floor(n: int, fraction: float, size: int) -> No
 
 
 def test_sampled_refuses_what_it_cannot_sample_from() -> None:
-    with pytest.raises(
-        TypeError, match="Sampled needs a method with a weight for every row, which Vanilla does not have"
-    ):
+    with pytest.raises(TypeError, match="Sampled needs a method with a weight for every row, which Vanilla lacks"):
         Sampled(Vanilla())
     with pytest.raises(ValueError, match=r"fraction .*\(0, 1\], got 0"):
         Sampled(APW(4, q=2), 0)

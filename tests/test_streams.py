@@ -126,7 +126,7 @@ def test_it_resumes_where_it_was() -> None:
 REFUSALS = (
     "needs a fixed training set, which a stream does not have",
     "changes the batch, which a criterion cannot; use Curriculum",
-    "chooses the rows of an epoch, which a criterion cannot; use Curriculum",
+    "chooses rows, which a criterion cannot; use Curriculum",
     "which this loop does not provide; use Curriculum",
     "cannot run a measuring pass; use Curriculum",
     "a second network needs the model to copy; use Curriculum",
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said() -> None:
         indexed(loader)
     with pytest.raises(TypeError, match=r"or use data.streamed"):
         Curriculum(Vanilla(), Stream())
-    with pytest.raises(KeyError, match="there is no id under 'name' in a dict of key, x, y; pass id="):
+    with pytest.raises(KeyError, match="no id found under 'name' in a dict of key, x, y; pass id="):
         next(iter(streamed(loader, id="name")))
     with pytest.raises(TypeError, match="a whole number or a string .*, got 0.5"):
         next(iter(streamed([(torch.tensor([0.5]), None)], id=0)))

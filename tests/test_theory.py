@@ -527,7 +527,7 @@ def test_a_record_that_does_not_say_its_setting_is_refused_until_it_does(two: Re
     for row in two.epochs:
         for name in ("q", *theory.PAPER):
             row.pop(name, None)
-    words = "does not say tau and weighting and threshold_kind, as records from before version 0.2 do not"
+    words = "lacks tau and weighting and threshold_kind, as records from before version 0.2 do"
     for statement in STATEMENTS.values():
         with pytest.raises(RecordError, match=f"epoch 1 of this record {words}"):
             statement(two)

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     six = command("fix", _fix, "write the corrected data")
     six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
     six.add_argument(
-        "--out", type=Path, metavar="FIXED", help="the corrected file or folder; for a folder also a .csv of labels"
+        "--out", type=Path, metavar="FIXED", help="corrected file or folder; for folders also a .csv of labels"
     )
     words = "relabel, drop or down-weight the rows (default: relabel)"
     six.add_argument("--mode", choices=MODES, default="relabel", help=words)
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     six.add_argument("--in-place", action="store_true", help="overwrite the original file (tables only)")
     words = "apply suggestions with at least this probability (default: only those marked sure)"
     six.add_argument("--min-probability", type=float, metavar="P", help=words)
-    words = "the proposal that decisions are about (default: proposal.json beside them)"
+    words = "the proposal that decisions are about (default: proposal.json next to them)"
     six.add_argument("--proposal", type=Path, metavar="FILE", help=words)
     six.add_argument("--data", type=Path, metavar="PATH", help="where the data is now, if it was moved")
     words = "train on the data before and after the fix, on the same split, and print both accuracies"

@@ -37,7 +37,7 @@ LossFunction = Callable[[Any, Any], Tensor]
 class Task:
     """How a model meets a batch: ``forward(model, x) -> outputs``, ``loss_fn(outputs, y) -> (B,)``.
 
-    ``rows(index) -> Batch`` gives any rows of the training set as they are, for methods that hold some out.
+    ``rows(index) -> Batch`` returns any rows of the training set without augmentation, for methods that hold some out.
     ``nan_strategy`` says what to do about losses that are not finite.
     """
 

@@ -41,7 +41,7 @@ class Curriculum(Hosting):
         method: A name, a class, a function ``(n, epochs) -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. By default cross-entropy, in float32 or better.
-        epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
+        epochs: Epochs of the run, for the schedule of a method given by name or class.
         method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
@@ -186,7 +186,7 @@ class Curriculum(Hosting):
         self._progress.resumed = False
 
     def progress(self) -> tuple[int, int]:
-        """Sets how many epochs are done and how many batches of the next; ends an epoch whose batches are all done."""
+        """The epochs done, and the batches done of the next; ends an epoch whose batches are all done."""
         if self.is_open and self.steps_done == len(self.batches()):
             self.finish()
         return (self.number - 1, self.steps_done) if self.is_open else (self.number, 0)
@@ -239,10 +239,10 @@ class Curriculum(Hosting):
             self._steps.last.rewritten(torch.cat(done), torch.cat(self.batches()[: self.steps_done]))
 
     def _said(self) -> dict[str, Any]:
-        """The settings that must match between ranks, and between a saved state and the run that resumes it."""
-        said = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
+        """The held that must match between ranks, and between a saved state and the run that resumes it."""
+        held = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
         knobs, kind = self.method.arguments, type(self.method).__name__
-        return {**said, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
+        return {**held, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 
     def _make_record(self, record: Record | str | Path | None) -> Record:
         if isinstance(record, Record):

@@ -339,9 +339,7 @@ class RowState(nn.Module):
             values: (N, ...) floating-point values at the start.
         """
         if not values.is_floating_point():
-            raise TypeError(
-                f"add_rows needs floating-point values, so that ranks can merge them; {name} has {values.dtype}"
-            )
+            raise TypeError(f"add_rows needs floating-point values, which ranks can merge; {name} has {values.dtype}")
         self.register_buffer(name, values)
         self._row_state = (*self._row_state, name)
 

@@ -35,19 +35,19 @@ def make_method(
         0.4
         >>> make_method("apw-e", 100)
         Traceback (most recent call last):
-        ValueError: 'apw-e' takes its pace from the length of the run; pass epochs=, or a method that is made already
+        ValueError: 'apw-e' takes its schedule from the length of the run; pass epochs= or a method instance
     """
     if isinstance(method, Method):
         given = [*(options or ()), *(() if epochs is None else ("epochs",))]
         if given:
-            words = f"{type(method).__name__} is made already"
+            words = f"{type(method).__name__} is an instance"
             raise TypeError(f"{words}, so it cannot take {', '.join(given)}; pass its name or its class instead")
         return method
     cls, make = find_maker(method)
     epochs = run_epochs if epochs is None else epochs
     if epochs is None:
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
-            words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"
+            words = "takes its schedule from the length of the run; pass epochs= or a method instance"
             raise ValueError(f"{_describe(method)} {words}")
         epochs = 1  # not used
     made = make(n, epochs, **(options or {}))

@@ -386,7 +386,7 @@ def test_other_settings_are_refused() -> None:
         CurriculumCallback("apw_e")
     with pytest.raises(TypeError, match="batch_size: settings of a curriculum are seed, measure"):
         CurriculumCallback("apw-e", batch_size=3)
-    with pytest.raises(ValueError, match="'apw-e' takes its pace from the length of the run; pass epochs="):
+    with pytest.raises(ValueError, match="'apw-e' takes its schedule from the length of the run; pass epochs="):
         trainer(PACKAGES[0], callback(), max_epochs=-1, max_steps=3).fit(module(), loader())
     net = module()
     net.curriculum = 3
@@ -398,7 +398,7 @@ def test_other_settings_are_refused() -> None:
         trainer(PACKAGES[0], callback(), reload_dataloaders_every_n_epochs=1).fit(net)
     with pytest.raises(ValueError, match="overfit_batches repeats the same batches"):
         trainer(PACKAGES[0], callback(), overfit_batches=2).fit(module(), loader())
-    with pytest.raises(RuntimeError, match="there is no curriculum before trainer.fit"):
+    with pytest.raises(RuntimeError, match="does not exist before trainer.fit"):
         callback().record  # noqa: B018
 
 

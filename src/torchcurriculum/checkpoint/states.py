@@ -1,8 +1,8 @@
 """Numbered states of a run in a folder: safetensors + JSON, verified before anything is loaded.
 
-A state is written beside the others as ``state-00000012.part``, synced, and only then renamed; older states are removed
-afterwards. So if a run is killed, the newest state under its final name is complete. Checksums detect a state that was
-damaged on disk later.
+A state is written next to the others as ``state-00000012.part``, synced, and only then renamed; older states are
+removed afterwards. So if a run is killed, the newest state under its final name is complete. Checksums detect a state
+that was damaged on disk later.
 """
 
 from __future__ import annotations

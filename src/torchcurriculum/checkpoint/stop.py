@@ -24,7 +24,7 @@ class GracefulStop(AbstractContextManager["GracefulStop"]):
         >>> with GracefulStop() as stop:
         ...     for step in range(1000):
         ...         if step == 3:
-        ...             signal.raise_signal(signal.SIGTERM)     # somebody ends the job
+        ...             signal.raise_signal(signal.SIGTERM)     # the scheduler ends the job
         ...         if stop.requested:
         ...             break                                   # after checkpoint.save(...)
         >>> step, stop.status

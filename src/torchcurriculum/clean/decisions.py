@@ -90,7 +90,7 @@ class Decisions:
         given = {one.row: one.given for one in proposal.rows}
         for one in rows:
             if given.get(one.row) != one.given:
-                raise ValueError(f"there is no suspect in row {one.row} with the label {one.given!r}")
+                raise ValueError(f"the proposal has no row {one.row} with the label {one.given!r}")
         return cls(rows, proposal.key, proposal.source)
 
     def write(self, path: str | Path) -> Path:

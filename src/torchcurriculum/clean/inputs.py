@@ -13,7 +13,7 @@ PROPOSAL, DECISIONS = "proposal.json", "decisions.json"
 
 
 def read_for_review(path: Path) -> tuple[Proposal, Path]:
-    """The proposal in a file or folder, and the file for its decisions beside it."""
+    """The proposal in a file or folder, and the file for its decisions next to it."""
     path = path / PROPOSAL if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(f"no proposal found at {path}; `curriculum clean` writes one")
@@ -35,9 +35,7 @@ def read_for_fix(
     if path.is_dir():
         path = path / DECISIONS if (path / DECISIONS).is_file() else path / PROPOSAL
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} does not exist; `curriculum clean` writes proposals, and `curriculum review` decisions"
-        )
+        raise FileNotFoundError(f"{path} does not exist; `curriculum clean` writes proposals, and a review decisions")
     if path.suffix.lower() != ".csv" and "decisions" not in read_json(path, "a proposal or decisions"):
         if proposal_path is not None:
             raise ValueError(f"{path} is a proposal; --proposal is for decisions")

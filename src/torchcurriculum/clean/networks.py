@@ -207,7 +207,7 @@ def feature_network(how: str | None = None) -> tuple[nn.Module | None, str]:
     else:
         found = [file for file in cached if file.name.startswith(f"{how.replace('-', '_')}")]
         if not found:
-            words = "there is no such file, and no weights of that name in torch's cache"
+            words = "no such file, and no weights of that name in torch's cache"
             raise ValueError(f"--features {how}: {words} ({torch.hub.get_dir()}); give a file of weights, or 'none'")
         path = found[0]
     if EfficientNetB0.fits(_read(path)):

@@ -125,26 +125,26 @@ def _answer(proposal: Proposal) -> str:
         head = f"None of {total:,} labels looks wrong"
     else:
         head = f"{len(rows):,} of {total:,} labels {'looks' if len(rows) == 1 else 'look'} wrong"
-    said = []
+    parts = []
     if proposal.health:
         reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in proposal.health)
-        said.append(f'<div class="health"><p>Nothing is called wrong, because:</p><ul>{reasons}</ul></div>')
+        parts.append(f'<div class="health"><p>Nothing is called wrong, because:</p><ul>{reasons}</ul></div>')
     if share.estimate is not None and not proposal.health:
         between = "" if share.low is None or share.high is None else f" (between {share.low:.1%} and {share.high:.1%})"
-        said.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
+        parts.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
     if rows and not proposal.health:
         sure = sum(row.sure for row in rows)
         wrong = sum(1 - row.quality for row in rows)
         words = f"By their probabilities, about {wrong:,.0f} of the {len(rows):,} labels below are wrong"
         certain = f"; {sure:,} of them are sure enough to be changed without review" if sure else ""
-        said.append(f"<p>{words}{certain}.</p>")
+        parts.append(f"<p>{words}{certain}.</p>")
         pairs = Counter((row.given, row.suggested) for row in rows if row.suggested not in (None, row.given))
         often = [f"<b>{escape(given)}</b> that fits better as <b>{escape(str(new))}</b> ({count:,})"
                  for (given, new), count in pairs.most_common(PAIRS)]  # fmt: skip
         if often:
-            said.append(f"<p>Most often: {'; '.join(often)}.</p>")
-    said += [f'<p class="missing">{escape(note)}</p>' for note in proposal.notes]
-    return f"<header><h1>{escape(head)}</h1>\n{''.join(said)}</header>\n"
+            parts.append(f"<p>Most often: {'; '.join(often)}.</p>")
+    parts += [f'<p class="missing">{escape(note)}</p>' for note in proposal.notes]
+    return f"<header><h1>{escape(head)}</h1>\n{''.join(parts)}</header>\n"
 
 
 def _matrix(proposal: Proposal, classes: list[str]) -> str:

@@ -41,7 +41,7 @@ class Source:
         id: The column that names the rows, or None.
         quotes: Whether cells of a CSV or TSV file may be quoted.
         drop: Columns that the user left out.
-        features: The features that the user asked for.
+        features: The features that the user chose.
     """
 
     path: str
@@ -170,9 +170,7 @@ class Proposal:
         object.__setattr__(self, "rows", list(self.rows))
         _require(len({one.row for one in self.rows}) == len(self.rows), "a row occurs twice among the suspects")
         _require(len(set(self.classes)) == len(self.classes), "a class occurs twice")
-        _require(
-            not self.health or not any(one.sure for one in self.rows), "an unhealthy run must not mark rows as sure"
-        )
+        _require(not self.health or not any(one.sure for one in self.rows), "an unhealthy run must not mark rows sure")
 
     @property
     def key(self) -> str:

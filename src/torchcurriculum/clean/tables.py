@@ -135,10 +135,10 @@ def _written(layout: Layout) -> str:
 
 
 def _layout(layout: Layout | None, target: str, called: str | None) -> dict[str, str | None]:
-    told: dict[str, str | None] = {"label": target, "id": called or None}
+    found: dict[str, str | None] = {"label": target, "id": called or None}
     if layout is not None:
-        told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
-    return told
+        found |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
+    return found
 
 
 def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[[int], dict[str, Any]]:
@@ -165,9 +165,7 @@ def _pandas() -> Any:
         import pandas
         import sklearn
     except ImportError as error:
-        raise ImportError(
-            "reading tables needs pandas and scikit-learn: pip install 'torchcurriculum[clean]'"
-        ) from error
+        raise ImportError("tables need pandas and scikit-learn: pip install 'torchcurriculum[clean]'") from error
     assert sklearn.__name__
     return pandas
 
@@ -287,9 +285,7 @@ def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
         )
     numbers = all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct)
     if len(distinct) > MANY and numbers and any(map(_fraction, distinct)):
-        raise ValueError(
-            f"{path} cannot be learnt from: {words}, all numbers, so it does not hold classes; see --label"
-        )
+        raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, so it holds no classes; see --label")
 
 
 def _take_all(

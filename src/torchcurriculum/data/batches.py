@@ -92,7 +92,7 @@ def padding_like(viewed: Any, padding: Any) -> Any:
 
 
 def zeros_of(value: Any) -> Any:
-    """``value`` with zeros in place of its floating-point numbers: padding that any network can take."""
+    """``value`` with its floating-point numbers set to zero: padding that any network can take."""
     if isinstance(value, Tensor):
         return torch.zeros_like(value) if value.is_floating_point() else value
     if isinstance(value, Mapping):

@@ -63,7 +63,7 @@ class streamed:
             return batch[self.id]
         except (KeyError, IndexError, TypeError) as error:
             names = f"a dict of {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else type(batch).__name__
-            raise KeyError(f"there is no id under {self.id!r} in {names}; pass id=, a key or a function") from error
+            raise KeyError(f"no id found under {self.id!r} in {names}; pass id=, a key or a function") from error
 
     def state_dict(self) -> dict[str, Any]:
         """The ids in the order of their rows."""

@@ -1,6 +1,4 @@
-"""Adaptive curriculum learning (Kong et al., 2021): difficulty that follows the student, and the divergence from the
-teacher.
-"""
+"""Adaptive curriculum learning (Kong et al., 2021): the student's difficulties and the teacher's divergence."""
 
 from __future__ import annotations
 

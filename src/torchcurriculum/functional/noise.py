@@ -47,7 +47,7 @@ class Populations:
 
     @property
     def contrast(self) -> Tensor:
-        """The spread between the populations over the spread within; 0 where there is only one."""
+        """The spread between the populations over the spread within; 0 if there is only one."""
         return torch.where(self.real, self.separation * (self.share * (1 - self.share)).sqrt(), 0.0)
 
     def log_odds(self, values: Tensor) -> Tensor:

@@ -32,9 +32,7 @@ class CriterionPatch:
 
     def __init__(self, module: nn.Module, name: str, loss_fn: Callable[[Any, Any], Tensor] | None) -> None:
         if hasattr(module, "curriculum"):
-            raise ValueError(
-                f"{type(module).__name__} already has an attribute 'curriculum', which is needed here; rename it"
-            )
+            raise ValueError(f"{type(module).__name__} already has an attribute 'curriculum'; rename it")
         self.module, self.name, self.loss_fn = module, name, loss_fn
         self.criterion = self._find()
         self._inside = self._weighted = False
@@ -186,9 +184,7 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
         raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
     if loader.num_workers and not getattr(loader, "in_order", True):
-        raise ValueError(
-            "the training loader has in_order=False, but batches must come in order to be matched with their rows"
-        )
+        raise ValueError("the training loader has in_order=False, but batches are matched with their rows by order")
     assert loader.batch_size is not None
     options = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
     return {

@@ -98,7 +98,7 @@ class CurriculumCallback(Callback):
     @property
     def _now(self) -> Curriculum:
         if self.curriculum is None:
-            raise RuntimeError("there is no curriculum before trainer.fit")
+            raise RuntimeError("the curriculum does not exist before trainer.fit")
         return self.curriculum
 
     # ------------------------------------------------------------------ Lightning's hooks

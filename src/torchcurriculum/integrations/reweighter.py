@@ -196,9 +196,7 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise TypeError(f"{name} cannot be fitted by fitting={fitting!r}; 'refit' always works")
         stages = _stages(estimator)
         if fitting == "warm" and stages is not None and params[stages] < self.rounds:
-            raise ValueError(
-                f"{stages}={params[stages]} cannot be divided among {self.rounds} rounds; use fewer rounds"
-            )
+            raise ValueError(f"{stages}={params[stages]} cannot be divided among {self.rounds} rounds; use fewer")
         return fitting
 
     def __sklearn_tags__(self) -> Any:

@@ -130,9 +130,9 @@ class CurriculumNet(NeuralNetClassifier):
 
     def _make_curriculum(self, loader: Any) -> Curriculum:
         saved = self.saved_ if self.curriculum_ is None else self.curriculum_.state_dict()
-        method, said = copy.deepcopy(self.method), self.get_params_for("iterator_train")
+        method, given = copy.deepcopy(self.method), self.get_params_for("iterator_train")
         settings = loader_settings(loader)
-        settings["shuffle"] |= not {"shuffle", "sampler"} & set(said)  # skorch does not shuffle by default
+        settings["shuffle"] |= not {"shuffle", "sampler"} & set(given)  # skorch does not shuffle by default
         curriculum = Curriculum(
             make_method(method, len(loader.dataset), None, self.get_params_for("method"), max(1, self.max_epochs)),
             loader.dataset,

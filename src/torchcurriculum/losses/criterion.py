@@ -23,7 +23,7 @@ class PerSample(nn.Module):
     """A criterion that returns one loss per sample, shape (B,); made by ``per_sample``.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
     """
 
     def __init__(self, criterion: nn.Module) -> None:
@@ -114,7 +114,7 @@ def per_sample(criterion: nn.Module) -> PerSample:
     sample. PyTorch's reduced loss divides by their sum over the batch, which only ``weighted`` can do.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
 
     Returns:
         A module ``(outputs, y) -> (B,)``.
@@ -135,7 +135,7 @@ class Weighted(nn.Module):
     The method and the losses last seen are part of its ``state_dict``.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
         method: A method that weighs samples.
         n: Rows of the training set, for a method that does not know them.
         grows: Whether rows come while training.
@@ -178,9 +178,7 @@ class Weighted(nn.Module):
         measured = self.last if losses is None else losses.detach()
         rows = self.method.plan(Epoch(self.number, self.n, self.last, lambda: measured))
         if rows is not None:
-            raise TypeError(
-                f"{type(self.method).__name__} chooses the rows of an epoch, which a criterion cannot; use Curriculum"
-            )
+            raise TypeError(f"{type(self.method).__name__} chooses rows, which a criterion cannot; use Curriculum")
 
     def forward(self, outputs: Tensor, y: Tensor, index: Tensor) -> Tensor:
         """The scalar loss of a batch: the criterion's own if all weights are equal.
@@ -281,7 +279,7 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: 
     the same number of targets. ``advance()`` begins an epoch with the losses seen in the last one.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
         method: A method that weights samples: APW, SuperLoss, ... One that chooses rows or changes the batch needs a
             ``Curriculum``.
         n: Rows of the training set, for a method that does not know them.

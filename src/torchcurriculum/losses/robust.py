@@ -281,9 +281,7 @@ class ForwardCorrected(_ClassLoss):
             raise ValueError(f"transition must be a tensor (C, C) >= 0 whose rows sum to one, got {got}")
         if bool((known.sum(0) == 0).any()):
             never = (known.sum(0) == 0).nonzero().flatten().tolist()
-            raise ValueError(
-                f"the columns {never[:8]} of transition are zero, so these labels are never given; use positive values"
-            )
+            raise ValueError(f"the columns {never[:8]} of transition are zero; these labels would never be given")
         self.register_buffer("transition", known.clone(), persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -147,7 +147,7 @@ class APW(Method):
     def plan(self, epoch: Epoch) -> None:
         """Measures and begins the epoch; every row is visited.
 
-        Where rows are drawn by weight (S-APW), all weights are updated once an epoch, whatever the weighting.
+        If rows are drawn by weight (S-APW), all weights are updated once an epoch with any weighting.
         """
         weighting: Weighting = "E" if epoch.whole else self.weighting
         if self.rule is None:

@@ -31,7 +31,7 @@ class CBM(Method):
         ratio: The largest share of masked patches, in [0, 1]; the paper's 0.4 for CIFAR. 0 is plain training.
         grid: Patches along each side; the paper's 4.
         schedule: ``"linear-repeat"``, ``"linear"``, ``"log"`` or ``"exp"``.
-        cycle: Epochs of a cycle of ``"linear-repeat"``; the paper's 5, whatever the length of the run.
+        cycle: Epochs of a cycle of ``"linear-repeat"``; the paper's 5, for any length of the run.
 
     Example:
         >>> method = CBM(epochs=5, schedule="linear")

@@ -112,9 +112,7 @@ class LGL(Method):
         foreign = places < 0  # would crash an accelerator
         if places.device.type == "cpu" and foreign.any():
             rows = step.index[foreign][:8].tolist()
-            raise ValueError(
-                f"LGL's labels are not those of the training set: rows {rows} belong to classes left out now"
-            )
+            raise ValueError(f"LGL's labels are not those of the training set: rows {rows} have classes left out now")
         losses = loss_fn(logits, places.clamp_min(0))
         return super().loss(step.with_(losses=losses.masked_fill(foreign, torch.nan)))
 

@@ -93,9 +93,7 @@ class MCL(Method):
         super().__init__()
         checks.one_of("diversity", diversity, get_args(Diversity))
         if diversity == "facility" and groups is not None:
-            raise ValueError(
-                "diversity='facility' compares outputs, which groups= do not have; pass only one of the two"
-            )
+            raise ValueError("diversity='facility' compares outputs, which groups= do not have; pass one of the two")
         self.n = n = checks.whole("n", n, what="the number of training rows")
         self.warmup, self.interval = checks.whole("warmup", warmup, 0), checks.whole("interval", interval)
         checks.real("factor", factor, "[1, inf)")

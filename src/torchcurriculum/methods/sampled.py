@@ -50,9 +50,7 @@ class Sampled(Wrapper):
         super().__init__(method=method)
         weights = getattr(method, "weights", None)
         if not isinstance(weights, Tensor) or weights.ndim != 1:
-            raise TypeError(
-                f"Sampled needs a method with a weight for every row, which {type(method).__name__} does not have"
-            )
+            raise TypeError(f"Sampled needs a method with a weight for every row, which {type(method).__name__} lacks")
         checks.real("fraction", fraction, "(0, 1]")
         self.fraction, self.average = fraction, average
         self.n = len(weights)

@@ -52,7 +52,7 @@ class Then(Wrapper):
         return self.second if epoch > self.epochs else self.first
 
     def active(self, epoch: int) -> Method:
-        """The same, inside of all wrappers."""
+        """The same, inside all wrappers."""
         inner = self.inner(epoch)
         return inner.active(self._own(epoch)) if isinstance(inner, Wrapper) else inner
 

@@ -165,7 +165,7 @@ def check_array(name: str, values: np.ndarray, n: int) -> np.ndarray:
 
 
 def pack(name: str, values: np.ndarray, n: int) -> np.ndarray:
-    """One epoch of a history as it is kept: float32, or eight flags in a byte."""
+    """One epoch of a history as stored: float32, or eight flags in a byte."""
     if name not in HISTORIES:
         raise RecordError(f"unknown per-sample history {name!r}; known: {', '.join(HISTORIES)}")
     values = np.asarray(values)

@@ -45,9 +45,7 @@ class Previews:
     def __post_init__(self) -> None:
         rows, pictures, texts = np.asarray(self.rows), self.pictures, self.texts
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) > MOST or (rows < 0).any():
-            raise ValueError(
-                f"previews must be of at most {MOST:,} rows, numbered from 0; got {rows.dtype} {rows.shape}"
-            )
+            raise ValueError(f"previews need at most {MOST:,} rows, numbered from 0; got {rows.dtype} {rows.shape}")
         if pictures is not None and (
             pictures.dtype != np.uint8
             or len(pictures) != len(rows)

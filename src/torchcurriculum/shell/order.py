@@ -101,5 +101,5 @@ def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | 
     if not len(rows):
         raise ValueError(f"{name} planned no rows for epoch {number}; an epoch needs at least one")
     if rows.min() < 0 or rows.max() >= n or len(rows.unique()) != len(rows):
-        raise ValueError(f"{name} planned rows twice or outside of range({n}) for epoch {number}")
+        raise ValueError(f"{name} planned rows twice or outside range({n}) for epoch {number}")
     return rows

@@ -135,7 +135,7 @@ def set_knobs(curriculum: Any, names: list[str], source: Mapping[str, Any]) -> N
         elif isinstance(value, bool | int | float | str) and not isinstance(held, Tensor):
             setattr(target, knob, value)
         else:
-            raise ValueError(f"{name} cannot be set to {value!r:.60}; make the method anew")
+            raise ValueError(f"{name} cannot be set to {value!r:.60}; make a new method")
 
 
 def compare_ranks(settings: Mapping[str, Any], device: torch.device) -> None:
@@ -150,7 +150,7 @@ def compare_ranks(settings: Mapping[str, Any], device: torch.device) -> None:
     if other:
         here = ", ".join(f"{name} = {settings[name]!r:.80}" for name in other)
         raise ValueError(
-            f"settings must be equal on all ranks, but {' and '.join(other)} differ; on rank {rank()}: {here}"
+            f"settings must agree on all ranks, but {' and '.join(other)} differ; on rank {rank()}: {here}"
         )
 
 

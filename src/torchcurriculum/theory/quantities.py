@@ -132,7 +132,7 @@ def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarr
     check_setting(record)
     if not epoch:
         return np.zeros(record.n)
-    for _, performance in islice(trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
+    for _, performance in islice(trajectory(record), epoch):  # noqa: B007, only the last one is needed
         pass
     return performance
 

@@ -102,9 +102,7 @@ class SideNet(Resizing):
         scores = getattr(scores, "logits", scores)
         if not isinstance(scores, Tensor) or scores.numel() != len(scores):
             shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(
-                f"the network must return one score per sample, shape (B,) or (B, 1), but returned {shape}"
-            )
+            raise ValueError(f"the network must give one score per sample, shape (B,) or (B, 1), but gave {shape}")
         return scores.reshape(-1)[: len(step.losses)].double()  # padding on a rank without rows
 
     def descend(self, objective: Tensor) -> None:

@@ -128,9 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     five.add_argument("--import", type=Path, dest="answers", metavar="FILE", help=words)
     six = command("fix", _fix, "write the corrected data")
     six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
-    six.add_argument(
-        "--out", type=Path, metavar="FIXED", help="corrected file or folder; for folders also a .csv of labels"
-    )
+    six.add_argument("--out", type=Path, metavar="FIXED", help="the corrected file; for folders also a .csv of labels")
     words = "relabel, drop or down-weight the rows (default: relabel)"
     six.add_argument("--mode", choices=MODES, default="relabel", help=words)
     six.add_argument("--dry-run", action="store_true", help="print what would change and write nothing")

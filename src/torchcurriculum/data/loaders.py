@@ -89,9 +89,7 @@ class _Indexed:
 
     def __init__(self, shadow: DataLoader[Any], recorder: _Recorder, finite: bool) -> None:
         self.shadow, self.recorder, self.finite = shadow, recorder, finite
-        self.batches: Iterator[Any] | None = (
-            None  # created with the first batch, because two loops must not share a queue
-        )
+        self.batches: Iterator[Any] | None = None  # made late, because two loops must not share a queue
         self.queue: deque[Any] | None = None
 
     def __iter__(self) -> _Indexed:

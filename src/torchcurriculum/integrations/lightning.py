@@ -108,9 +108,7 @@ class CurriculumCallback(Callback):
         source = trainer.fit_loop._data_source
         loader = source.dataloader()
         if source.is_module() and trainer.reload_dataloaders_every_n_epochs:
-            words = (
-                "weights belong to the rows of one training set, which must not change; pass the loader to trainer.fit"
-            )
+            words = "weights belong to the rows of one training set, which must not change; pass one loader to fit"
             raise ValueError(f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}: {words}")
         if trainer.overfit_batches:
             raise ValueError("overfit_batches repeats the same batches, but a curriculum makes new ones in every epoch")

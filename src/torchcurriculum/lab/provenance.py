@@ -19,9 +19,7 @@ __all__ = ["environment", "write_json"]
 
 def environment() -> dict[str, Any]:
     """Versions, hardware and commit."""
-    ours = _git(
-        "ls-files", "--error-unmatch", Path(__file__).name
-    )  # an installed copy may be inside another repository
+    ours = _git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may be in another repository
     commit = _git("rev-parse", "HEAD") if ours else None
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}

@@ -88,9 +88,7 @@ class APW(Method):
         self.q, self.tau, self.weighting, self.nan_strategy = q, tau, weighting, nan_strategy
         self.rule: Rule | None = AutoThreshold() if threshold == "auto" else threshold if callable(threshold) else None
         start = float(threshold) if isinstance(threshold, Real) else LOG_2
-        declare = (
-            self.register_buffer if weighting == "E" else self.add_rows
-        )  # E writes all rows, the same on every rank
+        declare = self.register_buffer if weighting == "E" else self.add_rows  # E writes all rows, equal on all ranks
         declare("log_weights", torch.full((n,), -math.log(n), dtype=torch.float64))
         for name, value in {"rho": 1 - RHO_CLIP, "alpha": 0.0, "z": 1.0, "eprop": 0.0, "threshold": start}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))

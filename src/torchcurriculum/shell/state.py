@@ -149,9 +149,7 @@ def compare_ranks(settings: Mapping[str, Any], device: torch.device) -> None:
     other = [name for name, same in zip(settings, (low == high).tolist(), strict=True) if not same]
     if other:
         here = ", ".join(f"{name} = {settings[name]!r:.80}" for name in other)
-        raise ValueError(
-            f"settings must agree on all ranks, but {' and '.join(other)} differ; on rank {rank()}: {here}"
-        )
+        raise ValueError(f"settings must agree on all ranks; {' and '.join(other)} differ; on rank {rank()}: {here}")
 
 
 def _knob(settings: Mapping[str, Any], name: str) -> Any:

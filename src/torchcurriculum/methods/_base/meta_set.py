@@ -65,9 +65,7 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = distributed.uncompiled(
-            distributed.unwrapped(step.model)
-        )  # forward mode does not work through a compiled model
+        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode fails on a compiled model
         if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
             words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
             raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")

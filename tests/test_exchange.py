@@ -118,7 +118,7 @@ def test_answers_of_label_studio_come_back(tmp_path: Path) -> None:
     [
         ({}, "a list of tasks"),
         ([1], "a list of tasks"),
-        ([{"data": 3}], "no row number"),
+        ([{"data": 3}], "no (row number|number of a row)"),
         ([answer(1, label="cat")], "row 1 is not in the proposal"),
         ([{"fields": {}, "id": "x", "responses": {}}], "a record has no row number"),
     ],

@@ -14,7 +14,7 @@ from .task_problems import N, Problem, Table, pair, problems
 
 PROBLEMS = problems()
 SENTENCES = (
-    " needs classes",
+    "needs classes",
     "RAPW counts the classes",
     "SPLD groups rows by class",
     "DCL divides logits",

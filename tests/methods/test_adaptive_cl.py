@@ -143,7 +143,7 @@ def test_a_divergence_of_outputs_that_are_no_classes_is_refused() -> None:
     regression = Arrays(torch.zeros(8, 2), torch.zeros(8))
     method = AdaptiveCL(8, warmup=0, **PACE, teacher=nn.Linear(2, 1))  # type: ignore[arg-type]
     curriculum = Curriculum(method, regression, lambda out, y: (out[:, 0] - y).square())
-    with pytest.raises(TypeError, match=r"the divergence of AdaptiveCL \(gamma=0 turns it off\)  needs classes"):
+    with pytest.raises(TypeError, match=r"the divergence of AdaptiveCL \(gamma=0 turns it off\) needs classes"):
         next(curriculum.epoch(nn.Linear(2, 1)))
 
 

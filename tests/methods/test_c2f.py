@@ -213,7 +213,7 @@ def test_outputs_that_are_no_logits_are_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
     for _ in curriculum.epoch(model):
         pass
-    with pytest.raises(TypeError, match=r"C2F  needs classes.*logits of shape"):
+    with pytest.raises(TypeError, match=r"C2F needs classes.*logits of shape"):
         next(curriculum.epoch(model))
 
 

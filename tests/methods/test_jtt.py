@@ -64,5 +64,5 @@ def test_errors_need_classes() -> None:
     net, curriculum = model(), Curriculum(JTT(N, first=1), targets, lambda z, y: (z[:, 0] - y) ** 2, batch_size=8)
     for batch in curriculum.epoch(net):
         curriculum.loss(net, batch)
-    with pytest.raises(TypeError, match="JTT  needs classes"):
+    with pytest.raises(TypeError, match="JTT needs classes"):
         next(iter(curriculum.epoch(net)))

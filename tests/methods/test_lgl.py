@@ -150,7 +150,7 @@ def test_labels_that_are_no_classes_are_refused() -> None:
     curriculum = Curriculum(
         methods.build("lgl", 8, 4), Arrays(torch.zeros(8, 2), torch.zeros(8)), lambda out, y: (out[:, 0] - y).square()
     )
-    with pytest.raises(TypeError, match=r"LGL  needs classes.*float32"):
+    with pytest.raises(TypeError, match=r"LGL needs classes.*float32"):
         next(curriculum.epoch(nn.Linear(2, 2)))
 
 

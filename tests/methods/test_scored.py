@@ -222,6 +222,6 @@ def test_what_is_missing_or_wrong_is_named() -> None:
         Scored("apw", 4)  # type: ignore[arg-type]
     curriculum = Curriculum(Scored(Vanilla(), N), Arrays(data().x, data().x[:, 0, 0, 0]), lambda z, y: z[:, 0] - y)
     net = model()
-    with pytest.raises(TypeError, match="Scored  needs classes"):
+    with pytest.raises(TypeError, match="Scored needs classes"):
         curriculum.loss(net, next(iter(curriculum.epoch(net))))
     assert "scored" not in methods.names()

@@ -81,7 +81,7 @@ def answers(tasks: Any) -> Iterator[tuple[int, str | None]]:
         data = one.get("data", one)
         row = data.get("row") if isinstance(data, dict) else None
         if type(row) is not int:
-            raise ValueError(f"a task has no row number: {str(one)[:80]}")
+            raise ValueError(f"a task has no number of a row: {str(one)[:80]}")
         chosen = _annotated(one["annotations"]) if "annotations" in one else one
         if REMOVE in _texts(chosen.get("remove")):
             yield row, None

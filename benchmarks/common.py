@@ -23,7 +23,7 @@ from torchcurriculum.distributed import derive
 from torchcurriculum.lab.data import Images
 from torchcurriculum.lab.models import resnet18, simple_cnn
 from torchcurriculum.lab.provenance import environment
-from torchcurriculum.shell.feed import Feed
+from torchcurriculum.shell.reader import BatchReader
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"simple-cnn": simple_cnn, "resnet-18": resnet18}
 
@@ -71,7 +71,7 @@ class Plain:
 
     def __init__(self, setting: Setting, data: Images, trained: Trained) -> None:
         self.setting, self.data, self.trained = setting, data, trained
-        self.feed, self.number = Feed(data), 0
+        self.reader, self.number = BatchReader(data), 0
         self.step: Callable[[Tensor, Tensor], Any] = self.plain
         if setting.mode == "graph":
             self.step = Captured(self.plain, trained.optimizer)
@@ -87,7 +87,7 @@ class Plain:
         self.number += 1
         draw = torch.Generator().manual_seed(derive(0, "order", self.number))
         batches = list(torch.randperm(len(self.data), generator=draw).split(self.setting.batch))
-        for x, y in self.feed.read(batches, lambda place: derive(0, self.number, place)):
+        for x, y in self.reader.read(batches, lambda place: derive(0, self.number, place)):
             self.step(x, y)
 
 

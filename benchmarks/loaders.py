@@ -1,4 +1,4 @@
-"""What reading through the library costs: `indexed(loader)` and the curriculum's `Feed` beside the loader itself.
+"""What reading through the library costs: `indexed(loader)` and `BatchReader` beside the loader itself.
 
     python benchmarks/loaders.py --out docs/results/loaders
 
@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from torchcurriculum import indexed
 from torchcurriculum.distributed import derive
-from torchcurriculum.shell.feed import Feed
+from torchcurriculum.shell.reader import BatchReader
 
 WORKERS = (0, 2, 4)
 
@@ -84,17 +84,17 @@ def measure(workers: int, rows: int, batch: int, repeats: int) -> list[dict[str,
         options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "generator": generator}
         return DataLoader(data, batch_sampler=Shuffled(rows, batch), **options)
 
-    plain, other, feed, sampler = (
+    plain, other, reader, sampler = (
         loader(),
         loader(),
-        Feed(data, workers=workers, persistent=True),
+        BatchReader(data, workers=workers, persistent=True),
         Shuffled(rows, batch),
     )
     loops = {
         "loader": lambda: iter(plain),
         "loader again": lambda: iter(plain),
         "indexed(loader)": lambda: iter(indexed(other)),
-        "curriculum's feed": lambda: feed.read(sampler.order(), lambda place: derive(0, sampler.epoch, place)),
+        "curriculum's feed": lambda: reader.read(sampler.order(), lambda place: derive(0, sampler.epoch, place)),
     }
     found: dict[str, list[float]] = {name: [] for name in loops}
     for turn in range(-1, repeats):

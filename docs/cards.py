@@ -34,7 +34,7 @@ def package() -> str:
     }
     first = f"{lines.pop(FIRST)}  # isort: skip  {ORDER}"
     listed = [f'    "{name}",' for name in sorted(set().union(*exports.values()), key=_place)]
-    head = '"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""'
+    head = '"""One file per method; none depends on the shell that runs it. Written by ``docs/cards.py``."""'
     return "\n".join([head, "", first, *map(lines.get, sorted(lines)), "", "__all__ = [", *listed, "]", ""])
 
 

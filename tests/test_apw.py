@@ -250,11 +250,11 @@ def test_bad_losses_and_indices_change_nothing() -> None:
         method.advance(tensor(1, math.nan, 1, math.inf))
     with pytest.raises(ValueError, match=r"rows \[2\] are NaN or infinite"):
         method.batch_weights(tensor(1, math.nan), torch.tensor([0, 2]))
-    with pytest.raises(IndexError, match=r"rows \[4\] are outside of the training set, which has 4 rows"):
+    with pytest.raises(IndexError, match=r"rows \[4\] are outside the training set, which has 4 rows"):
         method.batch_weights(tensor(1, 1), torch.tensor([0, 4]))
     with pytest.raises(IndexError, match=r"rows \[-1\]"):
         method.batch_weights(tensor(1, 1), torch.tensor([0, -1]))
-    with pytest.raises(ValueError, match=r"rows \[2\] stand in this batch more than once"):
+    with pytest.raises(ValueError, match=r"rows \[2\] occur more than once in this batch"):
         method.batch_weights(tensor(1, 1, 1), torch.tensor([2, 0, 2]))
     with pytest.raises(ValueError, match=r"int64 of shape \(2,\), got torch.float32 of shape \(2,\)"):
         method.batch_weights(tensor(1, 1), torch.tensor([0.0, 1.0]))
@@ -280,7 +280,7 @@ def test_a_threshold_rule_is_asked_at_each_epoch() -> None:
     method.advance(tensor(1, 2, 3, 4))
     assert method.threshold.item() == 2.0
     assert method.eprop.item() == 0.5
-    with pytest.raises(ValueError, match=r"the threshold rule gave e = 0\.0"):
+    with pytest.raises(ValueError, match=r"the threshold rule returned e = 0\.0"):
         method.advance(tensor(0, 0, 0, 0))
 
 

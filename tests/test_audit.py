@@ -337,7 +337,7 @@ def test_samples_are_called_by_their_names(tmp_path: Path) -> None:
     assert "\n0,'=1+1," in export(found, tmp_path / "a.csv").read_text(encoding="utf-8")
     tasks = json.loads(export(found, tmp_path / "tasks.json", "label-studio", top=2).read_text())
     assert [task["data"]["text"] for task in tasks] == ["ü" * 250, "=1+1"]
-    with pytest.raises(RecordError, match="'names' must hold one plain value for each of 2 samples"):
+    with pytest.raises(RecordError, match="'names' must hold one number or text for each of 2 samples"):
         record.name_samples(["a"])
     for damaged in (np.array([1, 2]), np.array(["a", "b"]), np.array([[b"a"], [b"b"]])):
         record.set_array("names", damaged)

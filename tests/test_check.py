@@ -57,7 +57,7 @@ def test_the_command_prints_both(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"held-out accuracy on the {600 - len(wrong)} rows whose labels stay: " in said
     assert "Nothing was written" in said
     assert main(["fix", str(found), "--out", str(tmp_path / "f.csv"), "--check", "--mode", "weight"]) == 2
-    assert "--check compares labels, and the mode 'weight' changes none" in capsys.readouterr().err
+    assert "--check compares labels, but the mode 'weight' changes none" in capsys.readouterr().err
     nothing = Proposal(source, ["a", "b"], 600).write(tmp_path / "nothing.json")
     assert main(["fix", str(nothing), "--dry-run", "--check"]) == 2
     assert "no label is changed" in capsys.readouterr().err

@@ -254,11 +254,11 @@ def test_on_an_accelerator_a_state_goes_there_and_back(options: dict[str, bool],
 
 def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    with pytest.raises(TypeError, match="part/rules/0 is a function, and a state holds tensors, numbers"):
+    with pytest.raises(TypeError, match="part/rules/0 is a function, but a state can hold only tensors"):
         checkpoint.save(1, part={"rules": [net]})
-    with pytest.raises(TypeError, match="part/x is a tensor that is sparse"):
+    with pytest.raises(TypeError, match="part/x is a sparse"):
         checkpoint.save(1, part={"x": torch.ones(2).to_sparse()})
-    with pytest.raises(ValueError, match="a whole number from 0 on, got -1"):
+    with pytest.raises(ValueError, match="whole number, at least 0, got -1"):
         checkpoint.save(-1)
     with pytest.raises(ValueError, match="keep must be a whole number, at least 1, got 0"):
         Checkpoint(tmp_path, keep=0)
@@ -325,7 +325,7 @@ def test_a_replacement_that_was_killed_between_two_renames_leaves_the_old_state(
 
 def test_a_run_that_forgot_to_load_is_not_allowed_to_begin_anew(tmp_path: Path) -> None:
     two_states(tmp_path)
-    with pytest.raises(ValueError, match=r"holds state 2 of an earlier run, and this one is at 1\. Call load before"):
+    with pytest.raises(ValueError, match=r"holds state 2 of an earlier run, but this run is at 1\. Call load before"):
         Checkpoint(tmp_path).save(1, value={})
     assert Checkpoint(tmp_path).load() == 2
 
@@ -334,7 +334,7 @@ def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
     two_states(tmp_path)
     with pytest.raises(ValueError, match="state 2 in .* holds value; it has no model, schedule"):
         Checkpoint(tmp_path).load(model=net(), value={}, schedule={})
-    with pytest.raises(TypeError, match="load fills dicts and objects with load_state_dict; value is a int"):
+    with pytest.raises(TypeError, match="load needs dicts or objects .*; value is a int"):
         Checkpoint(tmp_path).load(value=3)
 
 
@@ -368,10 +368,10 @@ def test_files_cut_anywhere_are_refused(name: str, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in [0, 1, 7, 8, 9, *range(10, len(whole), max(1, len(whole) // 25)), len(whole) - 1]:
         path.write_bytes(whole[:size])
-        words = "is empty" if size == 0 else "cut short"
-        refused(tmp_path, rf"{name} .*{words}.*; the state before it is taken$")
+        words = "is empty" if size == 0 else "truncated"
+        refused(tmp_path, rf"{name} .*{words}.*; falling back to the state before it$")
     path.write_bytes(whole + b"\0")
-    refused(tmp_path, f"{name} is (too long|cut short, damaged or no JSON)")
+    refused(tmp_path, f"{name} is (too long|truncated, damaged or not JSON)")
     path.unlink()
     refused(tmp_path, f"{name} is missing")
 
@@ -406,7 +406,7 @@ def test_foreign_and_newer_files_are_refused_and_left_alone(tmp_path: Path) -> N
         refused(tmp_path, "state.json is not a saved state of this library")
     for text in ("<html>", "\x80\x04", "[" * 100_000):
         path.write_text(text)
-        refused(tmp_path, "state.json is cut short, damaged or no JSON")
+        refused(tmp_path, "state.json is truncated, damaged or not JSON")
     path.write_text(whole)
     rewrite(tmp_path, lambda head: head.update(format=2))
     message = "state.json has format 2, and this version reads format 1; a newer version wrote it"
@@ -490,12 +490,12 @@ def test_paths_in_a_state_lead_nowhere(tmp_path: Path) -> None:
         path = folder / "state-00000002" / name
         path.unlink()
         path.symlink_to(secret / "state-00000002" / name)
-        refused(folder, f"{name} is a link or no plain file")
+        refused(folder, f"{name} is not a regular file")
         path.unlink()
         path.write_bytes((secret / "state-00000002" / name).read_bytes())
     (folder / "state-00000002").rename(tmp_path / "moved")
     (folder / "state-00000002").symlink_to(secret / "state-00000002")
-    refused(folder, "is a link or no plain file")
+    refused(folder, "is not a regular file")
 
 
 def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
@@ -503,7 +503,7 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "state-00000002" / "state.json"
     path.unlink()
     os.mkfifo(path)
-    refused(tmp_path, "is a link or no plain file")
+    refused(tmp_path, "is not a regular file")
 
 
 def test_nothing_is_loaded_before_everything_is_verified(tmp_path: Path) -> None:
@@ -516,7 +516,7 @@ def test_nothing_is_loaded_before_everything_is_verified(tmp_path: Path) -> None
     other = net()
     before = {name: value.clone() for name, value in other.state_dict().items()}
     refused_part = {"untouched": True}
-    with pytest.warns(UserWarning, match="checksum is not the one it was written with"):
+    with pytest.warns(UserWarning, match="checksum does not match"):
         assert Checkpoint(tmp_path).load(model=other, value=refused_part) is None
     assert same(before, dict(other.state_dict()))
     assert refused_part == {"untouched": True}
@@ -534,7 +534,7 @@ def test_a_file_that_cannot_be_read_is_passed_over_and_kept(tmp_path: Path, monk
 
     monkeypatch.setattr(Path, "read_bytes", denied)
     checkpoint = Checkpoint(tmp_path)
-    with pytest.warns(UserWarning, match=r"Permission denied: '.*state.json'; the state before it is taken"):
+    with pytest.warns(UserWarning, match=r"Permission denied: '.*state.json'; falling back to the state before it"):
         assert checkpoint.load() == 1
     monkeypatch.undo()
     checkpoint.save(1, value={})
@@ -550,7 +550,7 @@ def not_saved(checkpoint: Checkpoint, message: str) -> None:
     with pytest.warns(UserWarning, match=message) as caught:
         assert checkpoint.save(3, value={"x": torch.ones(20_000), "step": 3}) is False
     assert len(caught) == 1
-    assert "the run goes on without it" in str(caught[0].message)
+    assert "the run continues without it" in str(caught[0].message)
     assert {path: path.read_bytes() for path in checkpoint.folder.rglob("*") if path.is_file()} == before
 
 
@@ -680,7 +680,7 @@ def test_a_record_on_a_full_disk_catches_up_later(tmp_path: Path, monkeypatch: p
     record = Record(5, folder=tmp_path)
     record.append({"epoch": 1}, losses=np.full(5, 1.0))
     monkeypatch.setattr(record_module, "write_at", full)
-    with pytest.warns(UserWarning, match=r"record in .* could not be written \(.*No space left .*; the run goes on"):
+    with pytest.warns(UserWarning, match=r"record in .* could not be written \(.*No space left .*; the run continues"):
         record.append({"epoch": 2}, losses=np.full(5, 2.0))
     with pytest.warns(UserWarning, match="could not be written"):
         record.annotate(test_acc=0.5)
@@ -734,7 +734,7 @@ def test_a_record_is_whole_again_after_a_resume(harm: str, tmp_path: Path) -> No
         (folder / "record.json").write_text("{")
     again, _ = shell(folder)
     lost = harm.startswith("lost")
-    with pytest.warns(UserWarning, match="values of each sample are lost") if lost else warnings.catch_warnings():
+    with pytest.warns(UserWarning, match="per-sample values are lost") if lost else warnings.catch_warnings():
         assert Checkpoint(tmp_path / "states").load(curriculum=again) == 3
     assert Record.load(folder).epochs == expected.epochs
     go(again, model, 1)

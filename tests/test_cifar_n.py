@@ -97,16 +97,16 @@ def test_wrong_content_is_named(tmp_path: Path) -> None:
         (torch.zeros(3), "a Tensor without names"),
         ({}, "a dict without names"),
         (other(worse_label=np.arange(ROWS - 1)), "worse_label holds 11 labels, where there should be 12"),
-        (other(worse_label=np.arange(ROWS)), r"worse_label holds labels from 0 to 11, outside of range\(10\)"),
+        (other(worse_label=np.arange(ROWS)), r"worse_label holds labels from 0 to 11, outside range\(10\)"),
         (other(worse_label=np.arange(ROWS) - 1), r"worse_label holds labels from -1 to 10"),
-        (other(worse_label=np.arange(ROWS) / 2), "labels must be int64, and an array of this file holds 'f8'"),
+        (other(worse_label=np.arange(ROWS) / 2), "labels must be int64, but an array of this file holds 'f8'"),
         (other(worse_label=np.arange(ROWS).astype(">i8")), "labels must be little-endian"),
-        (other(worse_label=np.zeros((3, 4), np.int64)), "another shape than a row"),
-        (other(worse_label=np.array([None] * ROWS)), "labels must be int64, and an array of this file holds 'O8'"),
-        (other(worse_label=torch.arange(ROWS) % 10), r"worse_label is no row of labels in range\(10\)"),
-        (other(worse_label=[0.5] * ROWS), "worse_label is no row of labels"),
-        (other(worse_label=[True] * ROWS), "worse_label is no row of labels"),
-        (other(worse_label=[10] * ROWS), "worse_label is no row of labels"),
+        (other(worse_label=np.zeros((3, 4), np.int64)), "do not match the shape of one row"),
+        (other(worse_label=np.array([None] * ROWS)), "labels must be int64, but an array of this file holds 'O8'"),
+        (other(worse_label=torch.arange(ROWS) % 10), r"worse_label is not a row of labels in range\(10\)"),
+        (other(worse_label=[0.5] * ROWS), "worse_label is not a row of labels"),
+        (other(worse_label=[True] * ROWS), "worse_label is not a row of labels"),
+        (other(worse_label=[10] * ROWS), "worse_label is not a row of labels"),
     ]:
         with pytest.raises(ValueError, match=message):
             load_cifar_n(saved(tmp_path, content))
@@ -196,7 +196,7 @@ def test_an_allow_list_of_the_program_itself_opens_no_door(tmp_path: Path) -> No
     before = set(torch.serialization.get_safe_globals())
     mine = [(os.system, "posix.system"), np.ndarray, np.dtype]
     with torch.serialization.safe_globals(mine):
-        with pytest.raises(ValueError, match=r"it asks for posix\.system, which has no place"):
+        with pytest.raises(ValueError, match=r"it refers to posix\.system, which does not belong"):
             load_cifar_n(path)
         assert set(torch.serialization.get_safe_globals()) == before | set(mine)
         assert load_cifar_n(saved(tmp_path, ten())).keys() == ten().keys()
@@ -220,7 +220,7 @@ def test_states_of_arrays_that_numpy_would_believe(tmp_path: Path) -> None:
         b"cnumpy\nndarray\n)\x81",
         b"cnumpy\nndarray\nJ\xff\xff\xff\x7f\x85R",  # an array of two thousand million
     ):
-        with pytest.raises(ValueError, match="is refused|is no label file"):
+        with pytest.raises(ValueError, match="is refused|is not a label file"):
             load_cifar_n(pickled(tmp_path, start + key + array + b"u."))
 
 
@@ -307,6 +307,6 @@ def test_reading_in_a_fresh_process_imports_nothing_that_a_file_names(tmp_path: 
         "print('planted' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
-    assert "it asks for planted.f, which has no place in a label file" in done.stdout
+    assert "it refers to planted.f, which does not belong in a label file" in done.stdout
     assert done.stdout.split()[-1] == "False"
     assert not (tmp_path / "marker").exists()

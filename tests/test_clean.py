@@ -157,7 +157,7 @@ def test_an_index_of_a_sorted_file_is_left_out(tmp_path: Path) -> None:
     half = lambda row: "ab"[row >= ROWS // 2]  # noqa: E731
     path = write(tmp_path / "x.csv", columns, label=half)
     assert taken(path) == {"label": "label", "(no name)": "id", "time": "left out", "x": "number"}
-    assert "give the label away" in read_table(path).message()
+    assert "would leak the label" in read_table(path).message()
     path = write(tmp_path / "y.csv", columns)
     assert taken(path)["time"] == "number", "in a file that is not sorted by the label, a time is a feature"
 
@@ -175,13 +175,13 @@ def test_flags_overrule(tmp_path: Path) -> None:
         "label": "left out",
     }
     for options, words in (
-        ({"label": "z"}, "has no column called 'z'; it has a, b, c, label"),
-        ({"drop": ["z"]}, "has no column called 'z'"),
+        ({"label": "z"}, "has no column 'z'; it has a, b, c, label"),
+        ({"drop": ["z"]}, "has no column 'z'"),
         ({"id": "label"}, "the column 'label' holds the classes"),
         ({"features": "tfidf"}, "no column of this table holds text"),
         ({"sep": ";"}, "must name two or more columns"),
-        ({"encoding": "nonsense"}, "there is no encoding called 'nonsense'"),
-        ({"encoding": "utf-16"}, "is no text in utf-16"),
+        ({"encoding": "nonsense"}, "unknown encoding 'nonsense'"),
+        ({"encoding": "utf-16"}, "is not text in utf-16"),
     ):
         with pytest.raises(ValueError, match=words):
             read_table(path, **options)  # type: ignore[arg-type]
@@ -208,9 +208,9 @@ def test_classes_that_look_alike_and_labels_that_are_numbers(tmp_path: Path) -> 
     path = write(
         tmp_path / "x.csv", {"a": lambda row: str(number(row))}, label=lambda row: ("cat", "Cat ", "dog")[row % 3]
     )
-    assert "the classes 'Cat' and 'cat' are taken as different" in read_table(path).message()
+    assert "the classes 'Cat' and 'cat' are treated as different" in read_table(path).message()
     path = write(tmp_path / "y.csv", {"a": lambda row: str(number(row))}, 300, label=lambda row: f"{row % 100}.5")
-    with pytest.raises(ValueError, match="100 different values in 300 rows, all numbers, and not classes"):
+    with pytest.raises(ValueError, match="100 different values in 300 rows, all numbers, so it holds no classes"):
         read_table(path)
 
 
@@ -291,7 +291,7 @@ def test_pictures_of_every_kind(tmp_path: Path) -> None:
     assert (found.probabilities.argmax(1) == source.labels).mean() > 0.8
     with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image: .* \(--strict\)"):
         read_pictures(folder, strict=True)
-    with pytest.raises(ValueError, match="--features resnet9000: there is no such file"):
+    with pytest.raises(ValueError, match="--features resnet9000: no such file"):
         read_pictures(folder, features="resnet9000")
 
 
@@ -341,7 +341,7 @@ def test_texts_in_folders(tmp_path: Path) -> None:
     assert source.kind == "text"
     assert source.show(1)["text"] == "meeting at noon für 1"
     assert {name for name, _ in source.skipped} == {"ham/empty.txt", "ham/binary.txt"}
-    with pytest.raises(ValueError, match=r"binary.txt cannot be read \(--strict\): it is no text"):
+    with pytest.raises(ValueError, match=r"binary.txt cannot be read \(--strict\): it is not text"):
         read_texts(tmp_path, strict=True)
     with pytest.raises(ValueError, match="--label is for tables"):
         read(tmp_path, label="x")
@@ -423,7 +423,7 @@ def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
     small, by = without_unlearnt(data, Folds(shares, "", 0.0))
     assert small.classes == ["a", "b"]
     assert small.ids == data.ids[:120]
-    assert small.skipped[0] == ("line 120", "its class is too small to be learnt")
+    assert small.skipped[0] == ("line 120", "its class is too small to learn")
     assert by.probabilities.shape == (120, 2)
     assert by.probabilities.sum(1) == pytest.approx(np.ones(120))
 
@@ -499,13 +499,13 @@ def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest
     path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
     (tmp_path / "empty").mkdir()
     for words, message in (
-        (["nowhere.csv"], "nowhere.csv is missing"),
+        (["nowhere.csv"], "nowhere.csv does not exist"),
         ([str(tmp_path / "empty")], "holds no pictures"),
         ([str(path), "--folds", "1"], "--folds must be at least 2, got 1"),
         ([str(path), "--epochs", "0"], "--epochs must be at least 1, got 0"),
-        ([str(path), "--out", str(path)], "exists; give another name by --out"),
+        ([str(path), "--out", str(path)], "exists; choose another --out"),
         ([str(path), "--features", "minilm"], "no column of this table holds text"),
-        ([str(tmp_path), "--review", str(tmp_path / "r")], "lies in the data itself"),
+        ([str(tmp_path), "--review", str(tmp_path / "r")], "is inside the data"),
     ):
         assert main(["clean", *words]) == 2
         assert message in capsys.readouterr().err

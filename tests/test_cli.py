@@ -98,11 +98,11 @@ def test_an_export_is_written_whoever_stops_reading(demo: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "digit"], "there is no recipe called 'digit'; did you mean 'digits'?"),
-        (["run", "digits", "--method", "apw_e"], "there is no method called 'apw_e'; did you mean 'apw-e'"),
+        (["run", "digit"], "unknown recipe 'digit'; did you mean 'digits'?"),
+        (["run", "digits", "--method", "apw_e"], "unknown method 'apw_e'; did you mean 'apw-e'"),
         (["run", "digits", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["run", "separable", "--epochs", "3"], "the recipe 'separable' is fixed"),
-        (["compare", "nowhere"], "there is no record in nowhere"),
+        (["compare", "nowhere"], "no record found in nowhere"),
         (["audit", "nowhere"], "nowhere holds no record"),
         (["audit", "nowhere", "--top", "0"], "--top must be at least 1, got 0"),
         (

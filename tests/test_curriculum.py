@@ -223,7 +223,7 @@ def test_data_sets_that_cannot_be_weighed_are_refused() -> None:
     [
         ([], "planned no rows for epoch 1"),
         ([1, 1], "planned rows twice"),
-        ([22], "outside of range\\(22\\)"),
+        ([22], "outside range\\(22\\)"),
         ([-1], "outside"),
     ],
 )

@@ -118,14 +118,14 @@ def test_answers_of_label_studio_come_back(tmp_path: Path) -> None:
     [
         ({}, "a list of tasks"),
         ([1], "a list of tasks"),
-        ([{"data": 3}], "no number of a row"),
-        ([answer(1, label="cat")], "there is no suspect in row 1"),
-        ([{"fields": {}, "id": "x", "responses": {}}], "a record has no number of a row"),
+        ([{"data": 3}], "no (row number|number of a row)"),
+        ([answer(1, label="cat")], "row 1 is not in the proposal"),
+        ([{"fields": {}, "id": "x", "responses": {}}], "a record has no row number"),
     ],
 )
 def test_other_answers_are_refused(tmp_path: Path, held: Any, message: str) -> None:
     (tmp_path / "answers.json").write_text(json.dumps(held))
-    with pytest.raises(ValueError, match=f"answers.json holds no answers that can be used: .*{message}"):
+    with pytest.raises(ValueError, match=f"answers.json holds no usable answers: .*{message}"):
         read_answers(proposal(), tmp_path / "answers.json")
 
 
@@ -168,7 +168,7 @@ def test_fiftyone_reads_given_and_suggested_labels(pictures: Proposal, tmp_path:
     held = json.loads(path.read_text())
     first = pictures.rows[0]
     assert held["labels"][f"{pictures.source.path}/{first.id}"]["attributes"]["suggested"] == first.suggested
-    with pytest.raises(ValueError, match="FiftyOne shows pictures, and /data/pets.csv is a table"):
+    with pytest.raises(ValueError, match="FiftyOne shows only pictures, but /data/pets.csv is a table"):
         write_for("fiftyone", proposal(), tmp_path)
     importers = pytest.importorskip("fiftyone.utils.data", reason="needs fiftyone")
     with importers.FiftyOneImageClassificationDatasetImporter(labels_path=str(path)) as importer:
@@ -193,5 +193,5 @@ def test_datasets_load_suspects_and_corrected_pictures(pictures: Proposal, tmp_p
     fixed = datasets.load_dataset("imagefolder", data_dir=str(out), **options)
     names = fixed.features["label"].names
     assert sorted(names[label] for label in fixed["label"]) == ["=dog"] * 3 + ["cat"] * 3
-    with pytest.raises(ValueError, match="there is no form 'xml'; known: label-studio, argilla, fiftyone, datasets"):
+    with pytest.raises(ValueError, match="unknown form 'xml'; known: label-studio, argilla, fiftyone, datasets"):
         write_for("xml", pictures, tmp_path)

@@ -326,14 +326,16 @@ def test_no_kill_changes_anything(tmp_path: Path) -> None:
     for run in runs:
         log = (tmp_path / f"{run['run']}.log").read_text()
         assert run["resumed"] == 0, (run, log[-3000:])
-        assert "the state before it is taken" not in log, "a kill must not leave a damaged state under its own name"
+        assert "falling back to the state before it" not in log, (
+            "a kill must not leave a damaged state under its own name"
+        )
         check = check_command if run["kind"] == "command" else check_training
         check(tmp_path, tmp_path / run["run"])
     kinds = Counter(run["kind"] for run in runs)
     assert kinds == Counter([*(PLAN[number % len(PLAN)] for number in range(KILLS)), "often", *["command"] * 4])
     assert next(run["kills"] for run in runs if run["kind"] == "often") >= 3
     # The last of the commands was killed in the last quarter of its work.
-    assert "finished before, and not trained again: " in (tmp_path / f"{runs[-1]['run']}.log").read_text()
+    assert "already finished: " in (tmp_path / f"{runs[-1]['run']}.log").read_text()
 
 
 def check_training(root: Path, folder: Path) -> None:
@@ -375,7 +377,7 @@ def test_a_told_command_saves_and_goes_on(
         assert command_line(arguments) == 128 + which
         message = capsys.readouterr().err
         assert words in message
-        assert "its state is saved. To resume, give the same command again:" in message
+        assert "its state is saved. To resume, run the same command again:" in message
         assert (
             f"curriculum run digits --method vanilla --method s-apw-e --seeds 0 --epochs 3 --save-seconds 0 --out {out}"
             in message
@@ -413,8 +415,8 @@ def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pyt
 def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     command = ["run", "digits", "--epochs", "2", "--seeds", "0", "--out", str(out), "--method"]
-    held = "from pathlib import Path; import sys; from torchcurriculum.lab.lock import alone\n"
-    held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    held = "from pathlib import Path; import sys; from torchcurriculum.lab.lock import lock_folder\n"
+    held += "with lock_folder(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     place = out / "vanilla" / "seed-0"
     assert command_line([*command, "apw-e"]) == 0
     other = subprocess.Popen(
@@ -426,7 +428,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
         assert command_line([*command, "apw-i"]) == 0, "another run of the same folder is free"
         capsys.readouterr()
         assert command_line([*command, "vanilla"]) == 2
-        assert f"{place}: another process trains this run; wait for it" in capsys.readouterr().err
+        assert f"{place}: another process is training this run; wait for it" in capsys.readouterr().err
         other.kill()
     assert command_line([*command, "vanilla"]) == 0, "a lock goes with its process"
 

@@ -97,7 +97,7 @@ def test_records_are_those_of_the_csv_module(text: str) -> None:
 def test_quotes_that_are_letters(tmp_path: Path) -> None:
     raw = b'label\ttext\nx\t"never closed\ny\tplain\n'
     assert Delimited(raw, "utf-8", "\t", quotes=False).relabelled("label", {1: "x"}).endswith(b"\nx\tplain\n")
-    with pytest.raises(ValueError, match="cannot stand in a file without quotes"):
+    with pytest.raises(ValueError, match="cannot be written to a file without quotes"):
         Delimited(raw, "utf-8", "\t", quotes=False).relabelled("label", {1: "a\tb"})
 
 
@@ -111,9 +111,9 @@ def test_weights_are_a_last_column() -> None:
 
 
 def test_labels_that_cannot_be_written() -> None:
-    with pytest.raises(ValueError, match="a label holds 'ž', which latin-1 cannot write"):
+    with pytest.raises(ValueError, match="a label contains 'ž', which latin-1 cannot encode"):
         Delimited(b"label,x\na,\xe9\n", "latin-1", ",").relabelled("label", {0: "ž"})
-    with pytest.raises(ValueError, match="2 columns are called 'label'"):
+    with pytest.raises(ValueError, match="2 columns are named 'label'"):
         Delimited(b"label,label\na,b\n", "utf-8", ",").relabelled("label", {})
     short = Delimited(b"a,label\n1\n2,x\n", "utf-8", ",")
     assert short.labels("label") == {0: "", 1: "x"}
@@ -201,13 +201,13 @@ def test_decisions_from_either_file(tmp_path: Path, name: str, mode: str, expect
     out, log = Fix(source, changes, mode).write(tmp_path / "fixed.csv")
     assert out.read_bytes() == expected
     assert ("'=new" in log.read_text()) == (mode == "relabel")
-    with pytest.raises(ValueError, match="--min-probability chooses among the suggestions"):
+    with pytest.raises(ValueError, match="--min-probability selects suggestions"):
         planned(proposal(source), decisions, mode, 0.5)
 
 
 def test_a_label_of_a_person_is_not_the_proposals(tmp_path: Path) -> None:
     source = table(tmp_path)
-    with pytest.raises(ValueError, match="there is no suspect in row 1 with the label 'dog'"):
+    with pytest.raises(ValueError, match="the proposal has no row 1 with the label 'dog'"):
         Decisions.of(proposal(source), [Decision(1, "dog", "keep")])
 
 
@@ -217,20 +217,20 @@ def test_what_is_refused(tmp_path: Path) -> None:
     data = Path(source.path)
     with pytest.raises(ValueError, match=r"either --out FIXED or --in-place"):
         fix.write()
-    with pytest.raises(ValueError, match=r"pets.csv is the data itself; to replace it, say --in-place"):
+    with pytest.raises(ValueError, match=r"pets.csv is the data itself; use --in-place"):
         fix.write(tmp_path / "." / "pets.csv")
-    with pytest.raises(ValueError, match=r"a name that ends with .csv"):
+    with pytest.raises(ValueError, match=r"its name must end in .csv"):
         fix.write(tmp_path / "fixed.parquet")
     (tmp_path / "there.csv").write_text("precious")
-    with pytest.raises(ValueError, match=r"there.csv exists; give another name, or delete it"):
+    with pytest.raises(ValueError, match=r"there.csv exists; choose another name"):
         fix.write(tmp_path / "there.csv")
-    with pytest.raises(ValueError, match="--link is for a folder"):
+    with pytest.raises(ValueError, match="--link needs a folder"):
         fix.write(tmp_path / "fixed.csv", link=True)
     for rows, message in (
-        ([Decision(9, "cat", "drop")], "has no row 9 as a decision says; nothing was written"),
+        ([Decision(9, "cat", "drop")], "has no row 9, which a decision names; nothing was written"),
         (
             [Decision(1, "cat", "drop")],
-            "row 1 of .* has the label 'dog', and a decision says 'cat'; nothing was written",
+            "row 1 of .* has the label 'dog', but a decision has 'cat'; nothing was written",
         ),
     ):
         with pytest.raises(ValueError, match=message):
@@ -238,10 +238,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the mode 'weight' needs the proposal"):
         planned(None, Decisions(DECIDED), "weight")
     data.write_bytes(data.read_bytes() + b"5,cat,9\n")
-    with pytest.raises(ValueError, match="pets.csv is not the data that was looked at: it has changed since"):
+    with pytest.raises(ValueError, match="pets.csv has changed since"):
         fix.write(tmp_path / "fixed.csv")
     data.rename(tmp_path / "moved.csv")
-    with pytest.raises(FileNotFoundError, match="is missing; say where the data lies now by --data"):
+    with pytest.raises(FileNotFoundError, match="is missing; give its new place with --data"):
         fix.write(tmp_path / "fixed.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["moved.csv", "there.csv"]
 
@@ -249,7 +249,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_ids_must_agree_too(tmp_path: Path) -> None:
     source = table(tmp_path, id="id")
     changes = planned(None, Decisions([Decision(0, "cat", "drop", id="2")]))
-    with pytest.raises(ValueError, match="row 0 of .* has the id '1', and a decision says '2'; nothing was written"):
+    with pytest.raises(ValueError, match="row 0 of .* has the id '1', but a decision has '2'; nothing was written"):
         Fix(source, changes).write(tmp_path / "fixed.csv")
 
 
@@ -415,9 +415,9 @@ def test_a_list_of_labels(pictures: Source, tmp_path: Path) -> None:
             "the label '../evil' cannot be the name of a folder",
         ),
         (Decision(0, "cat", "other", "..", "cat/1.png"), "o", "the label '..' cannot be the name of a folder"),
-        (Decision(0, "dog", "drop", None, "cat/1.png"), "o", "there is no file 'cat/1.png' with the label 'dog'"),
-        (Decision(0, "cat", "drop", None, "../x"), "o", "there is no file '../x' with the label 'cat'"),
-        (Decision(0, "cat", "drop", None, "cat/1.png"), "pets/out", "lies in the data itself"),
+        (Decision(0, "dog", "drop", None, "cat/1.png"), "o", "has no file 'cat/1.png' with the label 'dog'"),
+        (Decision(0, "cat", "drop", None, "../x"), "o", "has no file '../x' with the label 'cat'"),
+        (Decision(0, "cat", "drop", None, "cat/1.png"), "pets/out", "is inside the data"),
     ],
 )
 def test_a_folder_is_refused(pictures: Source, tmp_path: Path, one: Decision, out: str, message: str) -> None:
@@ -445,7 +445,7 @@ def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest
     out = folder.parent / "fixed.csv"
     assert run("fix", folder, "--out", out, "--dry-run") == 0
     said = capsys.readouterr().out
-    assert "proposal.json is a proposal that nobody decided about." in said
+    assert "proposal.json is a proposal without decisions." in said
     assert "pets.csv, rows with another label: 1\n" in said
     assert "cat -> dog" in said
     assert "Nothing was written (--dry-run)." in said
@@ -456,7 +456,7 @@ def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest
     found = Proposal.read(folder / "proposal.json")
     Decisions.of(found, DECIDED).write(folder / "decisions.json")
     assert run("fix", folder, "--out", out) == 2
-    assert "fixed.csv exists; give another name, or delete it" in capsys.readouterr().err
+    assert "fixed.csv exists; choose another name" in capsys.readouterr().err
     out.unlink()
     assert run("fix", folder, "--out", out) == 0
     assert "decisions.json holds 3 decisions." in capsys.readouterr().out
@@ -471,7 +471,7 @@ def test_a_table_of_decisions_needs_its_proposal(folder: Path, capsys: pytest.Ca
     path = Decisions.of(found, DECIDED).write(folder.parent / "d.csv")
     out = folder.parent / "fixed.csv"
     assert run("fix", path, "--out", out) == 2
-    assert "does not say which data it is about; name the proposal by --proposal FILE" in capsys.readouterr().err
+    assert "does not say which data it is about" in capsys.readouterr().err
     assert run("fix", path, "--out", out, "--proposal", folder / "proposal.json", "--mode", "weight") == 0
     assert b"3,-1,7,0\n" in out.read_bytes()
     other = Proposal(found.source, ["cat"], 4).write(folder.parent / "other.json")
@@ -485,18 +485,18 @@ def test_a_table_of_decisions_needs_its_proposal(folder: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fix", "nowhere"], "there is no file nowhere; `curriculum clean` writes proposals, and a review decisions"),
-        (["fix", "r"], "say where the corrected data goes: either --out FIXED or --in-place"),
+        (["fix", "nowhere"], "nowhere does not exist; `curriculum clean` writes proposals"),
+        (["fix", "r"], "give either --out FIXED or --in-place"),
         (["fix", "r", "--out", "f.csv", "--in-place"], "either --out FIXED or --in-place"),
         (["fix", "r", "--out", "f.csv", "--min-probability", "2"], "--min-probability must lie between 0 and 1, got 2"),
         (
             ["fix", "r", "--out", "f.csv", "--mode", "weight", "--min-probability", "0.5"],
-            "the mode 'weight' weighs all",
+            "the mode 'weight' weights all",
         ),
-        (["review", "nowhere"], "there is no proposal nowhere; `curriculum clean` writes one"),
-        (["review", "r", "--export", "datasets"], "--export FORM and --out DIR go together"),
-        (["review", "r", "--out", "o"], "--export FORM and --out DIR go together"),
-        (["review", "r", "--export", "fiftyone", "--out", "o"], "FiftyOne shows pictures"),
+        (["review", "nowhere"], "no proposal found at nowhere; `curriculum clean` writes one"),
+        (["review", "r", "--export", "datasets"], "--export FORM needs --out DIR"),
+        (["review", "r", "--out", "o"], "--export FORM needs --out DIR"),
+        (["review", "r", "--export", "fiftyone", "--out", "o"], "FiftyOne shows only pictures"),
     ],
 )
 def test_mistakes_get_one_sentence(

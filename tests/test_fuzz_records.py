@@ -274,7 +274,7 @@ def test_a_broken_line_before_others_is_named(folder: Path, line: bytes) -> None
 def test_a_head_that_is_none_is_named(folder: Path, head: str) -> None:
     place = copy_of(folder)
     (place / "record.json").write_text(head)
-    with pytest.raises(RecordError, match=r"record\.json is (damaged|no record)"):
+    with pytest.raises(RecordError, match=r"record\.json is (damaged|not a record)"):
         Record.load(place)
 
 
@@ -286,7 +286,7 @@ def test_a_record_that_claims_too_many_rows(folder: Path) -> None:
     (place / "record.json").write_text('{"format": 1, "n": 1000000000000000000, "meta": {"q": 3}}')
     record = Record.load(place)
     for use in READERS:
-        with pytest.raises(RecordError, match="for each sample; run with samples=True|trained on 9 of 1000000"):
+        with pytest.raises(RecordError, match="; run with samples=True|trained on 9 of 1000000"):
             use(record)
 
 
@@ -310,7 +310,7 @@ def test_arrays_of_other_shapes_and_kinds(folder: Path, word: str, kind: str) ->
     np.save(place / f"{word}.npy", KINDS[kind])
     read_all(place)
     if kind in ("scalar", "complex", "dates", "empty", "fields"):
-        with pytest.raises(RecordError, match=f"{word}.npy is damaged: '{word}' must hold one plain value"):
+        with pytest.raises(RecordError, match=f"{word}.npy is damaged: '{word}' must hold one number or text"):
             Record.load(place)
     if kind in ("rows", "flat"):
         with pytest.raises(RecordError, match=f"'{word}' must hold one label for each of 9 samples"):

@@ -106,5 +106,5 @@ def test_a_missing_file_comes_with_its_address(tmp_path: Path) -> None:
 
 
 def test_edges_between_graphs_are_refused() -> None:
-    with pytest.raises(ValueError, match="no edge may leave its graph"):
+    with pytest.raises(ValueError, match="edges must stay within a graph"):
         Graphs(torch.eye(2), torch.tensor([[0], [1]]), torch.tensor([0, 1]), torch.tensor([0, 1]))

@@ -174,7 +174,7 @@ def test_the_names_that_users_rely_on() -> None:
 
 
 def test_an_unknown_method_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match="there is no method called 'apw_e'; did you mean 'apw-e'"):
+    with pytest.raises(ValueError, match="unknown method 'apw_e'; did you mean 'apw-e'"):
         torchcurriculum.methods.build("apw_e", 10, 10)
 
 

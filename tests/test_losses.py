@@ -189,13 +189,13 @@ def test_one_line_in_a_loop_and_resumed() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: per_sample(F.cross_entropy), "is no loss module with a reduction"),
-        (lambda: per_sample(nn.Linear(2, 2)), "Linear is no loss module with a reduction"),
-        (lambda: per_sample(nn.CTCLoss()), "CTCLoss takes lengths"),
-        (lambda: weighted(nn.MSELoss(), Mixup()), "Mixup changes the batch, not only its weights; use Curriculum"),
+        (lambda: per_sample(F.cross_entropy), "is not a loss module with a reduction"),
+        (lambda: per_sample(nn.Linear(2, 2)), "Linear is not a loss module with a reduction"),
+        (lambda: per_sample(nn.CTCLoss()), "CTCLoss needs lengths"),
+        (lambda: weighted(nn.MSELoss(), Mixup()), "Mixup changes the batch, which a criterion cannot; use Curriculum"),
         (lambda: weighted(nn.MSELoss(), "apw-e"), "must be a torchcurriculum method such as APW.*got str"),
-        (lambda: weighted(nn.MSELoss(), Vanilla()), r"Vanilla does not know the training set; say weighted\(..., n="),
-        (lambda: weighted(nn.MSELoss(), methods.SPL(4, grow=2, warmup=0)).advance(), "SPL chooses the rows"),
+        (lambda: weighted(nn.MSELoss(), Vanilla()), r"Vanilla does not know the size of the training set; pass n="),
+        (lambda: weighted(nn.MSELoss(), methods.SPL(4, grow=2, warmup=0)).advance(), "SPL chooses rows"),
         (lambda: weighted(nn.MSELoss(), APW(4, 2)).advance(torch.ones(3)), r"each of 4 rows, got shape \(3,\)"),
         (lambda: weighted(nn.MSELoss(), APW(4, 2))(torch.ones(2), torch.ones(2), torch.tensor([0, 9])), "rows .9. are"),
         (
@@ -211,7 +211,9 @@ def test_what_cannot_work_is_refused(make: Callable[[], Any], message: str) -> N
 
 @pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
 def test_targets_that_broadcast_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"losses of shape \(4, 4\) of outputs of shape \(4, 1\) and targets of shape"):
+    with pytest.raises(
+        ValueError, match=r"losses of shape \(4, 4\) for outputs of shape \(4, 1\) and targets of shape"
+    ):
         per_sample(nn.MSELoss())(torch.zeros(4, 1), torch.zeros(4))
 
 

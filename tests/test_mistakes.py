@@ -85,7 +85,7 @@ def test_a_run_is_counted_once(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert "2 seeds" in capsys.readouterr().out
     shutil.copytree(out / "vanilla" / "seed-0", out / "vanilla" / "seed-0-backup")
     assert main(["compare", str(out)]) == 2
-    assert "are both of vanilla, seed 0, with the same settings; leave one of them out" in capsys.readouterr().err
+    assert "are both of vanilla, seed 0, with the same settings; omit one of them" in capsys.readouterr().err
 
 
 def test_runs_with_other_settings_have_tables_of_their_own(
@@ -166,8 +166,8 @@ def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_pa
     [
         (["--model", "gcn"], "the network 'gcn' cannot take these data"),
         (["--model", "simple-cnn"], "the network 'simple-cnn' cannot take these data"),
-        (["--model", ""], "there is no network called ''"),
-        (["--weights", ""], "is missing; --weights takes"),
+        (["--model", ""], "unknown network ''"),
+        (["--weights", ""], "is missing; --weights needs"),
         (["--save-seconds", "nan"], "must be at least 0, got nan"),
         (["--save-seconds", "-1"], "must be at least 0, got -1"),
     ],
@@ -222,7 +222,9 @@ def test_tables_of_spreadsheets(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"1 rows that cannot be used \(--strict\); line \d+: it has no label"):
         read_table(path, strict=True)
     path.write_text("a,b\n" + "".join(f"{n},{n / 7}\n" for n in range(20)))
-    with pytest.raises(ValueError, match="the column 'b' has 20 different values in 20 rows, so it holds no classes"):
+    with pytest.raises(
+        ValueError, match="the column 'b' has 20 different values in 20 rows, so it does not hold classes"
+    ):
         read_table(path)
     path.write_text(text)
     assert np.array_equal(read_table(path).features, plain.features)
@@ -238,7 +240,7 @@ def test_folders_that_are_no_classes(tmp_path: Path) -> None:
 
     images("cat", 4)
     images("dog", 4)
-    with pytest.raises(ValueError, match="holds 8 images; to be split 8:1:1 there must be 10 at least"):
+    with pytest.raises(ValueError, match="holds 8 images; a split of 8:1:1 needs at least 10"):
         load_image_folder(tmp_path)
     shutil.rmtree(tmp_path / "dog")
     images("dog", 8)

@@ -54,7 +54,7 @@ def test_files_that_are_no_weights(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"{name} is damaged"):
             load_weights(resnet18(), tmp_path / name)
     torch.save([1, 2], tmp_path / "x.pth")
-    with pytest.raises(ValueError, match="holds a list, not weights by their names"):
+    with pytest.raises(ValueError, match="holds a list, not a dict of weights"):
         load_weights(resnet18(), tmp_path / "x.pth")
     torch.save({"model": nn.Linear(2, 2).state_dict()}, tmp_path / "x.pth")
     with pytest.raises(ValueError, match="0 of the network's 122 tensors are in it"):
@@ -69,7 +69,7 @@ def test_resized_images_reach_the_network() -> None:
 
 
 def test_unknown_networks_get_suggestions() -> None:
-    with pytest.raises(ValueError, match="no network called 'resnet81'; did you mean 'resnet18'"):
+    with pytest.raises(ValueError, match="unknown network 'resnet81'; did you mean 'resnet18'"):
         named("resnet81")
     with pytest.raises(ValueError, match="known: resnet18, efficientnet-b0"):
         named("xyz")
@@ -142,9 +142,9 @@ def test_an_encoder_from_a_local_folder(tmp_path: Path) -> None:
     assert net(dict(x)).shape == (2, 3)
     assert isinstance(net.inner, transformers.BertForSequenceClassification)
     (tmp_path / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="is no encoder that can be read here: .*header"):
+    with pytest.raises(ValueError, match="is not a readable encoder: .*header"):
         text_classifier(str(tmp_path))
-    with pytest.raises(ValueError, match="is no encoder that can be read here"):
+    with pytest.raises(ValueError, match="is not a readable encoder"):
         text_classifier(str(tmp_path / "nowhere"))
 
 

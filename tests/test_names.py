@@ -67,7 +67,7 @@ def test_epochs_are_asked_for_only_where_they_are_used() -> None:
     assert isinstance(Curriculum("superloss", data()).method, SuperLoss)
     for given, called in (("apw-e", "'apw-e'"), (APW, "APW"), (lambda n, epochs: Vanilla(), "<lambda>")):
         with pytest.raises(
-            ValueError, match=f"^{called} takes its pace from the length of the run; pass epochs=, or a"
+            ValueError, match=f"^{called} takes its schedule from the length of the run; pass epochs= or a"
         ):
             Curriculum(given, data())
 
@@ -75,13 +75,13 @@ def test_epochs_are_asked_for_only_where_they_are_used() -> None:
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("rapv", {"epochs": 3}, "there is no method called 'rapv'; did you mean 'rapw'"),
+        ("rapv", {"epochs": 3}, "unknown method 'rapv'; did you mean 'rapw'"),
         (3, {"epochs": 3}, "method must be a name such as 'rapw', a class, a method such as APW.*got 3"),
         (None, {"epochs": 3}, "method must be a name such as 'rapw'.*got None"),
         (nn.Linear, {"epochs": 3}, "method must be a name such as 'rapw'.*got Linear"),
-        (lambda n, epochs: 7, {"epochs": 3}, "<lambda> made int, which is not a method such as APW"),
-        (Vanilla(), {"epochs": 3}, "Vanilla is made already, so it cannot take epochs; pass its name or its class"),
-        (Vanilla(), {"method_options": {"q": 2}}, "Vanilla is made already, so it cannot take q; pass its name"),
+        (lambda n, epochs: 7, {"epochs": 3}, "<lambda> returned int, which is not a method such as APW"),
+        (Vanilla(), {"epochs": 3}, "Vanilla is an instance, so it cannot take epochs; pass its name or its class"),
+        (Vanilla(), {"method_options": {"q": 2}}, "Vanilla is an instance, so it cannot take q; pass its name"),
         ("apw-e", {"epochs": 3, "method_options": {"p": 2}}, "'apw-e' has no option 'p'; its options are"),
         ("apw-e", {"epochs": 0}, "epochs must be a whole number, at least 1, got 0"),
         (
@@ -190,9 +190,9 @@ def test_lightning_takes_them_alike() -> None:
         problem.trainer(problem.PACKAGES[0], held, limit_val_batches=0).fit(module, problem.loader())
         found.append(held.record.epochs[-1]["loss_mean"])
     assert found[0] == found[1] == found[2]
-    with pytest.raises(ValueError, match="there is no method called 'rapv'"):
+    with pytest.raises(ValueError, match="unknown method 'rapv'"):
         problem.CurriculumCallback("rapv")
-    with pytest.raises(TypeError, match="Vanilla is made already, so it cannot take epochs"):
+    with pytest.raises(TypeError, match="Vanilla is an instance, so it cannot take epochs"):
         problem.CurriculumCallback(Vanilla(), epochs=3)
 
 

@@ -179,7 +179,7 @@ def criterion_of(ask: Callable[[Step], Tensor]) -> Tensor:
 
 
 def test_what_a_loop_cannot_give_is_refused() -> None:
-    words = "which this loop does not give; use Curriculum"
+    words = "which this loop does not provide; use Curriculum"
     with pytest.raises(TypeError, match=f"needs the model's outputs, {words}"):
         reduced(by_logits)
     for place in (reduced, criterion_of):
@@ -255,9 +255,9 @@ def test_inside_both_the_weigher_does_the_rest(cls: type[Method]) -> None:
 
 @every
 def test_inside_sampled_it_needs_weights(cls: type[Method]) -> None:
-    with pytest.raises(TypeError, match=f"needs a method with a weight for every row, and {cls.__name__} has none"):
+    with pytest.raises(TypeError, match=f"needs a method with a weight for every row, which {cls.__name__} lacks"):
         Sampled(made(cls, N))
-    with pytest.raises(TypeError, match="needs a method with a weight for every row, and Both has none"):
+    with pytest.raises(TypeError, match="needs a method with a weight for every row, which Both lacks"):
         Sampled(Both(Vanilla(), made(cls, N)))
 
 

@@ -87,7 +87,7 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(alone: Path, tmp_path: P
     _, errors = begun.communicate(timeout=600)
     if begun.returncode != 0:  # a fast machine may have been done before
         assert begun.returncode == 143
-        assert "of 4 runs done; the others resume from their last saved state. To resume, give the same" in errors
+        assert "of 4 runs done; the others resume from their last saved state. To resume, run the same" in errors
     done = start(arguments)
     _, errors = done.communicate(timeout=600)
     assert done.returncode == 0, errors
@@ -153,9 +153,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     os.kill(process, signal.SIGKILL)
     printed, errors = begun.communicate(timeout=600)
     assert begun.returncode == 2
-    assert (
-        "failed runs: 1; the same command tries them again\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
-    )
+    assert "failed runs: 1; the same command retries them\nvanilla, seed 0: a worker process died (SIGKILL)" in errors
     assert "vanilla    seed 0  FAILED: a worker process died (SIGKILL)" in printed
     assert "1 of the 4 runs of 'digits'" in printed
     others = [Record.load(out / name).meta["finished"] for name in ("vanilla/seed-1", "apw-e/seed-0", "apw-e/seed-1")]
@@ -164,7 +162,7 @@ def test_a_killed_process_costs_its_run_alone_and_the_same_command_goes_on(alone
     again = start(arguments)
     printed, errors = again.communicate(timeout=600)
     assert again.returncode == 0, errors
-    assert "finished before, and not trained again: 3 of them" in printed
+    assert "already finished: 3 of them" in printed
     assert {path: path.stat().st_mtime_ns for path in before} == before
     same(alone, out)
 
@@ -183,7 +181,7 @@ def test_several_gpus_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    monkeypatch.setattr(pool, "_leave_with_parent", lambda: None)
+    monkeypatch.setattr(pool, "_exit_with_parent", lambda: None)
     for place in range(3):
         mine, its = Pipe()
         mine.close()  # no runs

@@ -69,7 +69,7 @@ def test_one_display_for_a_table_counts_each_recipe_by_what_its_epochs_take() ->
     assert progress.left(clock.now) == pytest.approx(30)  # what failed is not waited for
     assert lines[0].startswith("fast  vanilla    seed 0  epoch   2/2")
     assert lines[0].endswith("1 of 3 runs, 4 s left")
-    assert lines[1] == "slow  apw-e      seed 0  FAILED: no room; the other runs go on"
+    assert lines[1] == "slow  apw-e      seed 0  FAILED: no room; the other runs continue"
 
 
 def test_nothing_but_text_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

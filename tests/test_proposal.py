@@ -35,7 +35,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("format",), 2, "this version reads format 1 only"),
         (("source",), [], "source must be an object, got list"),
         (("source", "kind"), "video", "source.kind must be one of table, pictures, text, got 'video'"),
-        (("source", "label"), None, "source.label must name the column"),
+        (("source", "label"), None, "source.label must name the label column"),
         (("source", "separator"), ";;", "source.separator must be one letter"),
         (("share", "low"), 2, "share.low must be a number from 0 to 1, got 2"),
         (("rows",), {}, "rows must be a list"),
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("rows", 0, "row"), 3, "a row occurs twice"),
         (("rows", 0, "given"), 1, "row 7: given must be a text, got 1"),
         (("rows", 0, "quality"), None, "row 7: quality must be a number from 0 to 1, got None"),
-        (("rows", 0, "suggested"), "cat", "row 7 is called sure and suggests no other label"),
+        (("rows", 0, "suggested"), "cat", "row 7 is marked sure but suggests no other label"),
         (("rows", 0, "sure"), "yes", "row 7: sure must be true or false"),
         (("rows", 0, "evil"), 1, "a row has unknown parts: 'evil'"),
         (("rows", 0, "show"), {"picture": "https://host/x.png"}, "row 7: show.picture must be a data URI"),
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("classes",), "cat", "classes must be a list of texts"),
         (("classes",), ["a", "a"], "a class occurs twice"),
         (("total",), 1, "total must be the number of all rows, and at least 2, got 1"),
-        (("health",), ["diverged"], "a run that is not healthy is sure of rows"),
+        (("health",), ["diverged"], "an unhealthy run must not mark rows sure"),
     ],
 )
 def test_a_damaged_proposal_is_refused(tmp_path: Path, place: tuple[Any, ...], value: Any, message: str) -> None:
@@ -64,7 +64,7 @@ def test_a_damaged_proposal_is_refused(tmp_path: Path, place: tuple[Any, ...], v
         part = part[step]
     part[place[-1]] = value
     path.write_text(json.dumps(held))
-    with pytest.raises(ValueError, match=f"p.json is not a proposal that can be used: .*{message}"):
+    with pytest.raises(ValueError, match=f"p.json is not a usable proposal: .*{message}"):
         Proposal.read(path)
 
 
@@ -87,5 +87,5 @@ def test_a_digest_changes_with_every_byte_and_name(tmp_path: Path) -> None:
     (tmp_path / "cats" / "1.png").write_bytes(b"a")
     (tmp_path / "cats" / "1.png").rename(tmp_path / "cats" / "2.png")
     assert digest(tmp_path) != first
-    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         digest(tmp_path / "none")

@@ -143,7 +143,7 @@ def test_estimated_thresholds_need_the_vanilla_run(tmp_path: Path, capsys: pytes
     assert run(*asked, "--method", "apw-e@pd", "--method", "vanilla") == 0, "vanilla is trained first"
     capsys.readouterr()
     assert run(*asked[:5], "1", *asked[6:-1], tmp_path / "short") == 2
-    assert "needs 2 epochs at least, got 1" in capsys.readouterr().err
+    assert "needs at least 2 epochs, got 1" in capsys.readouterr().err
     assert not (tmp_path / "short").exists()
 
 
@@ -176,7 +176,7 @@ def test_rte_selects_and_reports_on_one_set(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert run("compare", out, "--md", tmp_path / "table.md") == 0
     words = (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "The validation set selects the epoch and reports" in words
+    assert "The validation set both selects the epoch and reports" in words
     assert "| `apw-e` | T-ACC |" in words
 
 
@@ -249,7 +249,7 @@ def test_human_labels_stand_in_the_training_part_alone(tmp_path: Path, monkeypat
     content = torch.load(tmp_path / "CIFAR-100_human.pt", weights_only=False)
     content["clean_label"] = content["clean_label"][::-1].copy()
     torch.save(content, tmp_path / "CIFAR-100_human.pt")
-    with pytest.raises(ValueError, match="is of other images: its clean_label differs"):
+    with pytest.raises(ValueError, match="belongs to other images: its clean_label differs"):
         load_data(recipe, 0, tmp_path)
 
 
@@ -270,7 +270,7 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
     monkeypatch.setitem(TABLES, "graphs", (RECIPES["nci1"], RECIPES["nci1-n40"]))
     asked = ["run", "graphs", "--method", "vanilla", "--seeds", "0", "--epochs", "1", "--data", tmp_path / "data"]
     assert run(*asked, "--model", "gcn", "--out", tmp_path / "runs") == 2
-    assert "a table has its own networks" in capsys.readouterr().err
+    assert "a table uses its own networks" in capsys.readouterr().err
     assert run(*asked, "--out", tmp_path / "runs") == 0
     capsys.readouterr()
     assert run("compare", tmp_path / "runs", "--json", tmp_path / "table.json") == 0
@@ -284,13 +284,13 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nlp-grap"], "there is no recipe called 'nlp-grap'; did you mean 'nlp-graph'"),
+        (["run", "nlp-grap"], "unknown recipe 'nlp-grap'; did you mean 'nlp-graph'"),
         (["run", "nci1"], "the recipe 'nci1' needs --data DIR"),
         (["run", "nci1", "--data", "nowhere"], "NCI1_graph_indicator.txt is missing; get it from https://"),
         (["run", "nci1", "--method", "apw-e@dp"], "has no variant called 'apw-e@dp'; it has apw-e@pd"),
         (["run", "digits", "--method", "apw-e@pd"], "has no variant called 'apw-e@pd'; it has no variants"),
-        (["run", "digits", "--method", "apx-e@pd"], "there is no method called 'apx-e'; did you mean 'apw-e'"),
-        (["run", "digits", "--model", "digit-cnn"], "no network called 'digit-cnn'; did you mean 'digits-cnn'"),
+        (["run", "digits", "--method", "apx-e@pd"], "unknown method 'apx-e'; did you mean 'apw-e'"),
+        (["run", "digits", "--model", "digit-cnn"], "unknown network 'digit-cnn'; did you mean 'digits-cnn'"),
         (["run", "digits", "--weights", "nowhere.pth"], "nowhere.pth is missing"),
     ],
 )

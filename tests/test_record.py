@@ -67,7 +67,7 @@ def test_annotations_go_to_the_last_row(tmp_path: Path) -> None:
     rows = Record.load(tmp_path).epochs
     assert [row.get("test_acc") for row in rows] == [None, None, 0.75]
     assert np.isnan(record.column("test_acc")[:2]).all()
-    with pytest.raises(RecordError, match="no epoch yet"):
+    with pytest.raises(RecordError, match="no epoch to annotate yet"):
         Record(3).annotate(a=1)
 
 
@@ -78,8 +78,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
     head = json.loads((tmp_path / "record.json").read_text())
     for text, message in [
         ("", "is damaged"),
-        ("[1]", "is no record of this library"),
-        ('{"n": -1}', "is no record"),
+        ("[1]", "is not a record of this library"),
+        ('{"n": -1}', "is not a record"),
         (json.dumps({**head, "format": 99}), "has format 99, and this version reads format 1"),
     ]:
         (tmp_path / "record.json").write_text(text)
@@ -96,20 +96,20 @@ def test_objects_are_never_read_or_written(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.array([{"a": 1}] * 11, dtype=object), allow_pickle=True)
     with pytest.raises(RecordError, match="Object arrays cannot be loaded"):
         Record.load(tmp_path)
-    with pytest.raises(RecordError, match="one plain value"):
+    with pytest.raises(RecordError, match="one number or text"):
         Record(2).set_array("x", np.array([{}, {}], dtype=object))
 
 
 def test_wrong_lengths_and_names_are_refused() -> None:
     with pytest.raises(RecordError, match=r"one value for each of 3 samples, got \(2,\)"):
         Record(3).append({}, losses=np.zeros(2))
-    with pytest.raises(RecordError, match="no per-sample history called 'loss'; known: losses, easy"):
+    with pytest.raises(RecordError, match="unknown per-sample history 'loss'; known: losses, easy"):
         Record(3).append({}, loss=np.zeros(3))
     measured = Record(3)
     measured.append({}, losses=np.zeros(3))
-    with pytest.raises(RecordError, match="holds no 'easy' for each sample; run with samples=True"):
+    with pytest.raises(RecordError, match="holds no per-sample 'easy'; run with samples=True"):
         measured.history("easy")
-    with pytest.raises(RecordError, match="has no whole epoch yet"):
+    with pytest.raises(RecordError, match="has no complete epoch yet"):
         Record(3).history("easy")
 
 

@@ -632,8 +632,8 @@ def test_previews_are_read_back_and_damage_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": np.array([0.5])}, "numbers from 0 on"),
-        ({"rows": np.array([-1])}, "numbers from 0 on"),
+        ({"rows": np.array([0.5])}, "numbered from 0"),
+        ({"rows": np.array([-1])}, "numbered from 0"),
         ({"rows": np.array([1]), "pictures": np.zeros((1, 2, 2))}, "must be uint8"),
         ({"rows": np.array([1]), "pictures": np.zeros((2, 2, 2), np.uint8)}, r"of shape \(1, H, W\)"),
         ({"rows": np.array([1]), "texts": []}, "must be 1 strings"),

@@ -89,7 +89,7 @@ def test_the_answer_comes_first() -> None:
     text = page(proposal())
     assert text.index("60 of 1,000 labels look wrong") < text.index("<h2")
     assert "About <b>5.0%</b> of all labels are wrong (between 3.0% and 7.0%)" in text
-    assert "5 of them are sure enough to be changed without asking" in text
+    assert "5 of them are sure enough to be changed without review" in text
     source = proposal().source
     assert "None of 10 labels is called wrong" in page(Proposal(source, ["a"], 10))
     sick = page(Proposal(source, ["a"], 10, health=["The run diverged."]))

@@ -248,19 +248,22 @@ def test_drw_counts_the_labels_once() -> None:
         (lambda: Bootstrapped(beta=1.1), r"beta must be a number in \[0, 1\]"),
         (lambda: Focal(-1.0), r"gamma must be a number in \[0, inf\)"),
         (lambda: ClassBalanced(COUNTS, beta=1.0), r"beta must be a number in \[0, 1\)"),
-        (lambda: ClassBalanced([5, 0]), r"counts must hold the rows of each class, .* got \[5, 0\]; torch.bincount"),
+        (
+            lambda: ClassBalanced([5, 0]),
+            r"counts must hold the rows of each class, .* got \[5, 0\]; use torch.bincount",
+        ),
         (lambda: LogitAdjusted("many"), "counts must hold the rows of each class, got str"),  # type: ignore[arg-type]
         (lambda: LDAM([[1, 2]]), "counts must hold the rows of each class"),  # type: ignore[list-item]
         (lambda: LDAM(COUNTS, scale=0.0), r"scale must be a number in \(0, inf\)"),
         (lambda: ForwardCorrected(torch.ones(2, 2)), r"transition must be a tensor \(C, C\) .* got shape \(2, 2\)"),
-        (lambda: ForwardCorrected(torch.tensor([[1.0, 0], [1, 0]])), r"labels \[1\] are never given"),
+        (lambda: ForwardCorrected(torch.tensor([[1.0, 0], [1, 0]])), r"columns \[1\] of transition are zero"),
         (lambda: ForwardCorrected([[1.0]]), "transition must be a tensor .* got list"),  # type: ignore[arg-type]
         (lambda: estimate_transition(torch.ones(4)), r"probabilities must be a tensor \(N, C\) .* got \(4,\)"),
         (lambda: estimate_transition(torch.ones(4, 2)), r"sum to one in each row; pass model\(x\).softmax\(1\)"),
         (lambda: estimate_transition(torch.ones(4, 2) / 2, 0.0), r"quantile must be a number in \(0, 1\], got 0.0"),
         (lambda: DRW(start=-1), "start must be a whole number, at least 0, got -1"),
         (lambda: DRW(1, beta=1.0), r"beta must be a number in \[0, 1\)"),
-        (lambda: DRW(1, counts=[3, 0]), r"counts must hold the rows of each class, at least 1 of each, got \[3, 0\]"),
+        (lambda: DRW(1, counts=[3, 0]), r"counts must hold the rows of each class.*got \[3, 0\]"),
         (lambda: Focal()(torch.zeros(3), LABELS), r"Focal takes logits of shape \(B, C\), got \(3,\)"),
         (lambda: Focal()(logits(), LABELS[:3]), r"Focal takes labels \(B,\) .* or probabilities .* shape \(3,\)"),
         (lambda: Focal()(logits(), LABELS.double()), "Focal takes labels"),

@@ -122,7 +122,7 @@ def test_the_number_drawn_is_the_floor(n: int, fraction: float, size: int) -> No
 
 
 def test_sampled_refuses_what_it_cannot_sample_from() -> None:
-    with pytest.raises(TypeError, match="Sampled needs a method with a weight for every row, and Vanilla has none"):
+    with pytest.raises(TypeError, match="Sampled needs a method with a weight for every row, which Vanilla lacks"):
         Sampled(Vanilla())
     with pytest.raises(ValueError, match=r"fraction .*\(0, 1\], got 0"):
         Sampled(APW(4, q=2), 0)
@@ -183,7 +183,7 @@ def test_the_papers_names_build_the_literal_reading() -> None:
 
 
 def test_an_alpha_that_would_be_ignored_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"alpha=0\.2 would be ignored: reading='weights' mixes by the weights alone"):
+    with pytest.raises(ValueError, match=r"alpha=0\.2 would be ignored: reading='weights' mixes by the weights"):
         methods.build("m-apw-e", 4, 2, alpha=0.2)
     assert methods.build("m-apw-beta-e", 4, 2, alpha=0.2).alpha == 0.2
     assert methods.build("m-apw-e", 4, 2, reading="labels", alpha=0.2).alpha == 0.2

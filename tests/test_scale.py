@@ -19,7 +19,7 @@ from torchcurriculum import APW, Batch, Step, fast, functional, methods
 from torchcurriculum.fast import apw_epoch as fused
 from torchcurriculum.functional import apw as reference
 from torchcurriculum.functional import sampling
-from torchcurriculum.shell.feed import Feed
+from torchcurriculum.shell.reader import BatchReader
 
 N = 150_001  # three chunks on a CPU
 
@@ -223,12 +223,12 @@ def test_rows_draw_from_their_batch_seed_and_leave_the_generators_alone() -> Non
     def states() -> tuple[Any, ...]:
         return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
-    before, feed = states(), Feed(_Drawing())
-    (first,) = feed.read([torch.tensor([0, 1])], lambda _: 11)
+    before, reader = states(), BatchReader(_Drawing())
+    (first,) = reader.read([torch.tensor([0, 1])], lambda _: 11)
     assert states() == before
     with pytest.raises(OSError, match="row 3"):
-        list(feed.read([torch.tensor([0, 3])], lambda _: 11))
+        list(reader.read([torch.tensor([0, 3])], lambda _: 11))
     assert states() == before
     own = np.random.RandomState(11)
     assert first[:, 0].tolist() == [own.rand(), own.rand()]
-    assert torch.equal(feed.rows(torch.tensor([0, 1]), 11), first)
+    assert torch.equal(reader.rows(torch.tensor([0, 1]), 11), first)

@@ -36,7 +36,7 @@ def test_a_column_or_a_function_of_a_row() -> None:
     ("call", "words"),
     [
         (lambda: row_scores([{"a": 1}], "b"), r"row 0 has no column 'b': it has columns \['a'\]"),
-        (lambda: row_scores([(1, 2)], "b"), "no columns but is a tuple; pass a function of a row"),
+        (lambda: row_scores([(1, 2)], "b"), "no columns but is a tuple; pass a function of the row"),
         (lambda: row_scores([{"a": "x"}], "a"), "the score of row 0 must be a number, got 'x'"),
         (lambda: lengths("a text"), "got one text; put it in a list"),
         (lambda: lengths([3]), "row 0 must be a text or a sequence of tokens, got 3"),

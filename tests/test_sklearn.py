@@ -155,12 +155,12 @@ def test_rows_that_are_not_finite_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "apw_e"}, "there is no method called 'apw_e'; did you mean 'apw-e'"),
+        ({"method": "apw_e"}, "unknown method 'apw_e'; did you mean 'apw-e'"),
         ({"method": APW(3, 3)}, "the method was made for 3 rows"),
         ({"method": 3}, "method must be a name such as 'rapw', a class"),
         (
             {"module": nn.Linear(64, 7)},
-            r"outputs of shape \(64, 7\) of inputs of shape \(64, 64\), and there are 10 classes",
+            r"outputs of shape \(64, 7\) for inputs of shape \(64, 64\), but there are 10 classes",
         ),
         ({"module": "mlp"}, "module must be a torch module or a function that makes one, got 'mlp'"),
         ({"module": lambda features, classes: None}, "module must be a torch module"),
@@ -225,7 +225,7 @@ def test_boosting_and_forests_grow_by_stages(estimator: Any, trees: Callable[[An
     assert reweighter.score(X, y) > 0.9
     assert reweighter.sample_weight_.std() > 0
     assert estimator.warm_start is False
-    with pytest.raises(ValueError, match="=10 cannot be shared by 11 rounds; take fewer rounds"):
+    with pytest.raises(ValueError, match="=10 cannot be divided among 11 rounds"):
         clone(reweighter).set_params(rounds=11).fit(X, y)
 
 
@@ -270,7 +270,10 @@ def test_in_a_pipeline_with_a_grid_and_pickled() -> None:
     ("options", "message"),
     [
         ({"estimator": KNeighborsClassifier()}, "KNeighborsClassifier takes no sample_weight in fit"),
-        ({"estimator": make_pipeline(LogisticRegression())}, "Pipeline takes no sample_weight in fit.*goes around"),
+        (
+            {"estimator": make_pipeline(LogisticRegression())},
+            "Pipeline takes no sample_weight in fit.*into the Pipeline",
+        ),
         ({"estimator": RidgeClassifier()}, "RidgeClassifier has no predict_proba"),
         ({"estimator": SGDClassifier()}, "SGDClassifier has no predict_proba.*loss='log_loss'"),
         ({"fitting": "staged"}, "fitting must be 'auto', 'refit', 'warm' or 'partial', got 'staged'"),

@@ -115,8 +115,8 @@ def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
     assert run(*asked, "--method", "superloss") == 2
     printed, errors = capsys.readouterr()
     assert "4 of 6 runs, " in printed
-    assert "nci1  apw-e      seed 0  FAILED: failed; the other runs go on" in printed
-    assert "failed runs: 2; the same command tries them again\nnci1, apw-e, seed 0: failed\nTraceback" in errors
+    assert "nci1  apw-e      seed 0  FAILED: failed; the other runs continue" in printed
+    assert "failed runs: 2; the same command retries them\nnci1, apw-e, seed 0: failed\nTraceback" in errors
     assert errors.count("RuntimeError: no room left") == 2
     assert len(re.findall(r"^superloss +1 seed", printed, re.MULTILINE)) == 4, "both tables have what is finished"
 
@@ -124,7 +124,7 @@ def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
     assert run("compare", tmp_path / "runs") == 0
     printed = capsys.readouterr().out
     gaps = re.findall(
-        r"1 of the 3 runs of '(nci1|nci1-n40)' in .* are missing or not finished:\n  apw-e, seed 0", printed
+        r"1 of the 3 runs of '(nci1|nci1-n40)' in .* are missing or unfinished:\n  apw-e, seed 0", printed
     )
     assert gaps == ["nci1", "nci1-n40"]
     commands = re.findall(r"^  (curriculum run .*)$", printed, re.MULTILINE)

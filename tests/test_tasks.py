@@ -14,7 +14,7 @@ from .task_problems import N, Problem, Table, pair, problems
 
 PROBLEMS = problems()
 SENTENCES = (
-    "works on classes",
+    "needs classes",
     "SPLD groups rows by class",
     "DCL divides logits",
     "the default network reads (B, C) outputs",
@@ -92,7 +92,7 @@ def test_it_trains_or_refuses_with_a_sentence(name: str) -> None:
 
 @pytest.mark.parametrize("task", ["multi-label", "multi-label, whole numbers", "single logit", "single logit, flat"])
 def test_rapw_does_not_take_labels_for_classes_but_can_be_told(task: str) -> None:
-    with pytest.raises(TypeError, match="RAPW works on classes.*; or pass classes=, which is 2 for several labels"):
+    with pytest.raises(TypeError, match="RAPW needs classes.*; or pass classes=, which is 2 for several labels"):
         curriculum, model = curriculum_of("rapw", PROBLEMS[task])
         for batch in curriculum.epoch(model):
             curriculum.loss(model, batch)
@@ -110,10 +110,10 @@ X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
 @pytest.mark.parametrize(
     ("y", "outputs", "words"),
     [
-        (torch.rand(8), 3, r"takes class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
+        (torch.rand(8), 3, r"needs class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
         (torch.rand(8, 1), 1, r"needs a logit for each class, got outputs of shape \(8, 1\); pass loss_fn="),
         (FORGOTTEN, 1, r"needs a logit for each class, got outputs of shape \(8, 1\); .* for single logits"),
-        (torch.ones(8, 3), 3, "takes probabilities that sum to one, and these targets do not; pass loss_fn="),
+        (torch.ones(8, 3), 3, "needs probabilities that sum to one, but these targets do not; pass loss_fn="),
     ],
 )
 def test_targets_that_are_not_classes_need_a_loss_function(
@@ -140,7 +140,7 @@ def test_a_forgotten_advance_gets_a_sentence() -> None:
         forgetful.batch_weights(torch.ones(8), torch.arange(8))
     forgetful.batch_weights(torch.ones(8), torch.arange(8))  # said once
     criterion.advance()
-    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), and the training set has 8 rows"):
+    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), but the training set has only 8 rows"):
         [criterion(model(x), y, index) for _ in range(3) for index, (x, y) in indexed(loader)]
     made = APW(8, q=2)
     made.advance(torch.ones(8))

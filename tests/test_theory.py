@@ -464,7 +464,7 @@ def test_a_record_without_histories_or_epochs_is_refused() -> None:
 
 def test_a_record_with_histories_of_some_epochs_is_refused(two: Record) -> None:
     two.append(two.epochs[-1])
-    with pytest.raises(RecordError, match="holds 'easy' of 2 epochs only, and has 3"):
+    with pytest.raises(RecordError, match="holds 'easy' of only 2 of its 3 epochs"):
         theory.weights(two)
 
 
@@ -527,12 +527,12 @@ def test_a_record_that_does_not_say_its_setting_is_refused_until_it_does(two: Re
     for row in two.epochs:
         for name in ("q", *theory.PAPER):
             row.pop(name, None)
-    words = "does not say tau and weighting and threshold_kind, as records from before version 0.2 do not"
+    words = "lacks tau and weighting and threshold_kind, as records from before version 0.2 do"
     for statement in STATEMENTS.values():
         with pytest.raises(RecordError, match=f"epoch 1 of this record {words}"):
             statement(two)
     two.meta.update(theory.PAPER)
-    with pytest.raises(RecordError, match="does not say q, which the theorems need; pass the q of the run"):
+    with pytest.raises(RecordError, match="has no q, which the theorems need"):
         theory.effectiveness(two)
     assert theory.effectiveness(two, q=2).bound[-1] == expected["theorem_2"]["bound"]
     two.meta["q"] = 2
@@ -540,7 +540,7 @@ def test_a_record_that_does_not_say_its_setting_is_refused_until_it_does(two: Re
 
 
 def test_q_is_never_guessed(two: Record) -> None:
-    with pytest.raises(RecordError, match="the run had q = 2, as its record says, got q = 3"):
+    with pytest.raises(RecordError, match="the record has q = 2, got q = 3"):
         theory.effectiveness(two, q=3)
     for row in two.epochs:
         row["q"] = 4

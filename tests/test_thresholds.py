@@ -55,7 +55,7 @@ def test_more_noise_moves_the_threshold_apart(p: float, q: float) -> None:
     [
         ((0.5, "inherent"), r"inherent noise of rate 0\.5 gives e = .* <= 0.*below 1/2.*threshold='auto'"),
         ((0.9, "inherent"), "<= 0"),
-        ((0.1, "clean"), "noise is 'clean'; say noise='inherent'"),
+        ((0.1, "clean"), "noise is 'clean'; pass noise='inherent'"),
         ((0.1,), "noise is 'clean'"),
         ((1.0, "synthetic"), r"must lie in \[0, 1\), got 1\.0"),
         ((-0.1, "synthetic"), r"\[0, 1\), got -0\.1"),

@@ -45,8 +45,11 @@ def test_reads_the_official_form(tmp_path: Path) -> None:
         ({"valid": {"7": [1]}}, "row '7' needs"),
         ({"test": {"0": ROW | {"label": 2}}}, "row '0' has the label 2; there are 2 classes"),
         ({"test": {"0": ROW | {"label": True}}}, "has the label True"),
-        ({"test": {"0": ROW | {"weak_labels": [-1, 5]}}}, r"has the weak labels \[-1, 5\]; a rule says a class, or -1"),
-        ({"test": {"0": ROW, "1": ROW | {"weak_labels": [0]}}}, "row '1' has 1 weak labels and those before it 3"),
+        (
+            {"test": {"0": ROW | {"weak_labels": [-1, 5]}}},
+            r"has the weak labels \[-1, 5\]; a rule must give a class or -1",
+        ),
+        ({"test": {"0": ROW, "1": ROW | {"weak_labels": [0]}}}, "row '1' has 1 weak labels but those before it 3"),
     ],
 )
 def test_damage_is_named(parts: dict[str, Any], message: str, tmp_path: Path) -> None:

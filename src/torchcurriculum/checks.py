@@ -1,4 +1,4 @@
-"""What users pass in: losses, indices and knobs. Every refusal says what was passed and what to do."""
+"""Checks of what users pass in: losses, indices and knobs. Errors say what was passed and what to do."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 NanStrategy = Literal["error", "warn", "ignore"]
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 HALVES = frozenset((torch.float16, torch.bfloat16))
-NAN_LOSS = 1e4  # stands in for a loss that is not finite where the user chose to continue: a very hard sample
+NAN_LOSS = 1e4  # replaces a non-finite loss if the user chose to continue: a very hard sample
 
 
 REMOVED = {  # hooks of version 0.1, and what to do instead
-    "views": "nothing: a class that overrides view is asked for it",
-    "view_exchanges": "nothing: view is always called, also with a batch of no rows",
-    "weighs_by_loss": "nothing: step.losses are computed when weigh asks for them",
+    "views": "nothing: overriding view is enough",
+    "view_exchanges": "nothing: view is always called, even with an empty batch",
+    "weighs_by_loss": "nothing: step.losses are computed when weigh reads them",
     "plan_whole": "epoch.whole in plan: True where every row's weight must be current afterwards",
     "sync": "add_rows(name, values): per-row state that the base class keeps equal on all ranks",
     "fused": "nothing: fast paths are in torchcurriculum.fast, by the exact class",
@@ -65,7 +65,7 @@ _OTHER_LOSSES = (
 
 
 def at_least_float32(outputs: Any) -> Any:
-    """Half-precision outputs as float32: their losses would have two or three digits.
+    """Half-precision outputs as float32, since their losses would have only two or three digits.
 
     Under autocast as well, where cross-entropy rounds before it returns float32.
     """
@@ -74,12 +74,12 @@ def at_least_float32(outputs: Any) -> Any:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all values are finite: one sum, and a second look only where it overflows."""
+    """Whether all values are finite: one sum, and a full check only if it overflows."""
     return math.isfinite(values.detach().sum().item()) or bool(values.isfinite().all())
 
 
 def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) -> tuple[Tensor, Tensor | None]:
-    """Refuses, reports or silences losses that are not finite, and names their rows.
+    """Raises, warns about or ignores losses that are not finite, and names their rows.
 
     Args:
         losses: (B,) losses.
@@ -100,14 +100,14 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
     message += ", ..." if len(rows) > 8 else ""
     if strategy == "error":
-        raise ValueError(f"{message}. Mend the data or the learning rate, or pass nan_strategy='warn' or 'ignore'.")
+        raise ValueError(f"{message}. Fix the data or the learning rate, or pass nan_strategy='warn' or 'ignore'.")
     if strategy == "warn":
         warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
     return torch.where(finite, losses, NAN_LOSS), finite
 
 
 def check_sample_losses(losses: Any, size: int) -> Tensor:
-    """``losses`` if there is one for each of ``size`` rows; an error that says what to do if not."""
+    """``losses``, after checking that there is one for each of ``size`` rows."""
     if not isinstance(losses, Tensor) or losses.shape != (size,):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(
@@ -120,9 +120,9 @@ def check_sample_losses(losses: Any, size: int) -> Tensor:
 
 
 def check_class_targets(outputs: Any, y: Any) -> None:
-    """Refuses outputs and targets that cross-entropy would fail on, or take for classes where there are none.
+    """Refuses outputs and targets that cross-entropy would fail on or misread as classes.
 
-    Values are looked at in host memory only: elsewhere a look would make every step wait.
+    Values are checked only in host memory; elsewhere this would synchronise every step.
     """
     words = "there is no loss_fn, and cross-entropy"
     if isinstance(outputs, Tensor) and (outputs.ndim < 2 or outputs.shape[1] < 2):
@@ -132,14 +132,14 @@ def check_class_targets(outputs: Any, y: Any) -> None:
         return
     if isinstance(outputs, Tensor) and y.shape != outputs.shape:
         raise TypeError(
-            f"{words} takes class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
+            f"{words} needs class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
         )
     if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
-        raise ValueError(f"{words} takes probabilities that sum to one, and these targets do not; {_OTHER_LOSSES}")
+        raise ValueError(f"{words} needs probabilities that sum to one, but these targets do not; {_OTHER_LOSSES}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:
-    """Refuses weights that made a loss NaN; on an accelerator looking would make the step wait."""
+    """Refuses non-finite weights; only on a CPU, since elsewhere this would synchronise the step."""
     if loss.device.type != "cpu" or torch.compiler.is_compiling() or math.isfinite(loss.item()):
         return
     if not all_finite(weights):
@@ -150,8 +150,7 @@ def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:
 def check_index(index: Tensor, n: int, size: int) -> None:
     """Refuses an index that is not a (B,) int64 tensor of different rows below ``n``.
 
-    Values are checked only when the index is in host memory, where a loader puts it: reading a device's memory would
-    make every step wait.
+    Values are checked only in host memory, where a loader puts the index; elsewhere this would synchronise every step.
     """
     if not isinstance(index, Tensor):
         raise TypeError(f"index must be an int64 tensor of shape ({size},), got {type(index).__name__}")
@@ -162,10 +161,10 @@ def check_index(index: Tensor, n: int, size: int) -> None:
     ordered = index.sort().values
     if ordered[0] < 0 or ordered[-1] >= n:
         wrong = index[(index < 0) | (index >= n)]
-        raise IndexError(f"rows {wrong[:8].tolist()} are outside of the training set, which has {n} rows")
+        raise IndexError(f"rows {wrong[:8].tolist()} are outside the training set, which has {n} rows")
     if size > 1 and bool((ordered[1:] == ordered[:-1]).any()):
         twice = ordered[1:][ordered[1:] == ordered[:-1]].unique()
-        raise ValueError(f"rows {twice[:8].tolist()} stand in this batch more than once; each row has one weight")
+        raise ValueError(f"rows {twice[:8].tolist()} occur more than once in this batch; each row has one weight")
 
 
 # ---------------------------------------------------------------------- knobs
@@ -187,7 +186,7 @@ def whole(name: str, value: Any, least: int | None = 1, what: str = "a whole num
 
 
 def real(name: str, value: Any, interval: str, hint: str = "") -> None:
-    """Refuses what is not a number inside ``interval``, which is written as in mathematics: ``"(0, 1]"``.
+    """Refuses anything but a number in ``interval``, in mathematical notation such as ``"(0, 1]"``.
 
     Example:
         >>> real("tau", 1.5, "(0, 1)", "the paper takes 0.5")
@@ -202,7 +201,7 @@ def real(name: str, value: Any, interval: str, hint: str = "") -> None:
 
 
 def one_of(name: str, value: Any, words: Sequence[Any]) -> None:
-    """Refuses what is not one of ``words``.
+    """Refuses anything but one of ``words``.
 
     Example:
         >>> one_of("order", "eazy", ["easy", "hard"])
@@ -215,7 +214,7 @@ def one_of(name: str, value: Any, words: Sequence[Any]) -> None:
 
 
 def row_values(name: str, values: Any, n: int, integers: bool = False) -> Tensor:
-    """``values`` as a tensor (n,) of numbers, or an error that says what was passed."""
+    """``values`` as a checked tensor (n,) of numbers."""
     try:
         values = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -232,13 +231,13 @@ def row_values(name: str, values: Any, n: int, integers: bool = False) -> Tensor
 
 
 def forwards(verb: Verb) -> Verb:
-    """Marks a verb that only hands on what it is given."""
+    """Marks a verb that only forwards its call."""
     verb.forwards = True  # type: ignore[attr-defined]
     return verb
 
 
 def check_types(made: Callable[..., Any]) -> Callable[..., Any]:
-    """A constructor that first compares its arguments with its own type hints, and refuses NaN, each by name.
+    """Wraps a constructor to check its arguments against its type hints, and to refuse NaN, by name.
 
     Example:
         >>> class Knob:
@@ -275,7 +274,7 @@ def check_types(made: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plain(value: Any) -> Any:
-    """A knob as JSON can hold it: numbers and words as they are, tensors by a checksum, methods by their knobs.
+    """A knob for JSON: numbers and strings as they are, tensors as a checksum, methods as their knobs.
 
     Example:
         >>> plain((1, 0.5, None)), plain(torch.zeros(2)), plain(abs)
@@ -305,7 +304,7 @@ def fits(value: Any, hint: Any) -> bool:
     if kind in (Union, UnionType):
         return any(fits(value, part) for part in get_args(hint))
     if kind is Literal:
-        return isinstance(value, str)  # which words there are, the method says better
+        return isinstance(value, str)  # the method itself checks the allowed words
     if kind in (int, float):
         number = numbers.Integral if kind is int else numbers.Real
         return isinstance(value, number) and not isinstance(value, bool)
@@ -313,7 +312,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _check_run(made: Callable[..., Any]) -> Callable[..., Any]:
-    """``for_run`` with its arguments checked, the size of the set and of the run among them."""
+    """Wraps ``for_run`` to check its arguments, including n and epochs."""
 
     @functools.wraps(made)
     def checked(cls: type, n: int, epochs: int, *args: Any, **options: Any) -> Any:
@@ -323,7 +322,7 @@ def _check_run(made: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Guarded(nn.Module):
-    """A module whose arguments are checked by their type hints, and whose state is loaded all or nothing."""
+    """A module whose arguments are checked by their type hints, and whose state is loaded completely or not at all."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -340,19 +339,19 @@ class Guarded(nn.Module):
 
     @classmethod
     def for_run(cls, n: int, epochs: int, **options: Any) -> Self:
-        """The method for a run of ``epochs`` epochs over ``n`` rows: the constructor, told what it asks for."""
+        """The method for a run of ``epochs`` epochs over ``n`` rows; passes the constructor the arguments it takes."""
         known = {"n": whole("n", n), "epochs": whole("epochs", epochs)}
         asked = inspect.signature(cls).parameters
         return cls(**{**{name: value for name, value in known.items() if name in asked}, **options})
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the constructor was given, as JSON can hold it."""
+        """The constructor's arguments, in a form for JSON."""
         return {name: plain(value) for name, value in vars(self).get("_arguments", {}).items()}
 
     @property
     def changes_batches(self) -> bool:
-        """Whether this method, or one inside of it, overrides ``view`` and does not only forward it."""
+        """Whether this method, or one inside it, overrides ``view`` with more than a forward."""
         views = [getattr(type(part), "view", forwards) for part in self.modules() if isinstance(part, Guarded)]
         return not all(getattr(view, "forwards", False) for view in views)
 
@@ -365,7 +364,7 @@ class Guarded(nn.Module):
         raise TypeError(f"{type(self).__name__}.{name} is a hook of version 0.1. Instead: {REMOVED[name]}.")
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """PyTorch's own, but all or nothing: a state that does not fit raises and changes nothing."""
+        """As in PyTorch, but a state that does not fit raises an error and changes nothing."""
         before = copy.deepcopy(self.state_dict())
         try:
             for name in [name for name in before if name.endswith("_extra_state") and name in state_dict]:
@@ -375,6 +374,6 @@ class Guarded(nn.Module):
             return super().load_state_dict(state_dict, strict, assign)
         except Exception as error:
             super().load_state_dict(before)
-            if isinstance(error, RuntimeError):  # PyTorch's own sentence
+            if isinstance(error, RuntimeError):  # PyTorch's own message
                 raise
             raise ValueError(f"the state does not fit this {type(self).__name__}: {error!r}") from error

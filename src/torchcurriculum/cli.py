@@ -42,7 +42,7 @@ CHANGED = ("seeds", "audit", *OPTIONS)  # options of `curriculum run` that are f
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses, does, and turns expected errors into one sentence and exit status 2; 130 and 143 are those of signals."""
+    """Runs a command. Expected errors print one sentence and exit with status 2; signals exit with 130 or 143."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -51,19 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.do(options)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read this has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as shells count a closed pipe
+        return 141  # 128 + SIGPIPE, as in a shell
     except (ValueError, TypeError, OSError, ImportError) as error:
         _say(f"curriculum: {error}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         again = shlex.join(["curriculum", *arguments])
-        _say(f"\ncurriculum: {stop}. To resume, give the same command again:\n  {again}", file=sys.stderr)
+        _say(f"\ncurriculum: {stop}. To resume, run the same command again:\n  {again}", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:
-        _say("\ncurriculum: stopped; what was recorded so far is kept", file=sys.stderr)
+        _say("\ncurriculum: stopped; everything recorded so far is kept", file=sys.stderr)
         return 130
     return 0
 
@@ -84,36 +84,36 @@ def _parser() -> argparse.ArgumentParser:
 
     _clean_arguments(command("clean", _clean, "find wrong labels in your own data and propose other ones"))
     one = command("run", _run, "run a recipe")
-    words = "names from `curriculum list`: recipes, or tables of several; they share one queue of runs"
+    words = "recipes or tables of recipes, as named by `curriculum list`; all share one queue of runs"
     one.add_argument("recipe", nargs="+", help=words)
     words = "only this method, or your own as package.module:Class (may be repeated)"
     one.add_argument("--method", action="append", metavar="NAME", help=words)
     one.add_argument("--seeds", type=int, nargs="+", metavar="N", help="only these seeds")
-    one.add_argument("--epochs", type=int, metavar="N", help="another number of epochs")
-    one.add_argument("--model", metavar="NAME", help="another network; for text also a folder or hub name")
+    one.add_argument("--epochs", type=int, metavar="N", help="override the number of epochs")
+    one.add_argument("--model", metavar="NAME", help="use another network; for text also a folder or hub name")
     one.add_argument("--weights", metavar="FILE", help="pretrained weights to start from")
-    words = "take a file of weights that lacks tensors or holds values that are not finite"
+    words = "accept a file of weights that lacks tensors or holds non-finite values"
     one.add_argument("--partial-weights", action="store_true", default=None, help=words)
-    one.add_argument("--size", type=int, metavar="N", help="side to which the network's images are resized")
+    one.add_argument("--size", type=int, metavar="N", help="resize images to N x N for the network")
     _table_arguments(one, ", for the recipe csv")
     one.add_argument("--data", type=Path, metavar="DIR", help="the folder of the data set, for recipes that need one")
-    one.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: runs/RECIPE)")
+    one.add_argument("--out", type=Path, metavar="DIR", help="where to write results (default: runs/RECIPE)")
     one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
     one.add_argument("--precision", choices=["float32", "bfloat16"], help="(default: the recipe's)")
     one.add_argument("--compile", action="store_true", default=None, help="train through torch.compile")
-    words = "do not gather predictions for the audit, which takes a pass over the training set in many epochs"
+    words = "do not collect predictions for the audit; saves many passes over the training set"
     one.add_argument("--no-audit", dest="audit", action="store_false", default=None, help=words)
-    one.add_argument("--jobs", type=int, default=1, metavar="N", help="how many runs at once (default: 1)")
-    words = "how old the saved state of a run may get (default: 5; 0 saves after every epoch)"
+    one.add_argument("--jobs", type=int, default=1, metavar="N", help="number of runs at a time (default: 1)")
+    words = "seconds between saved states of a run (default: 5; 0 saves after every epoch)"
     one.add_argument("--save-seconds", type=float, default=SAVE_SECONDS, metavar="S", help=words)
     two = command("compare", _compare, "print the table of finished runs")
     two.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
-    two.add_argument("--json", type=Path, metavar="FILE", help="write the table and every run's figures there, too")
-    two.add_argument("--md", type=Path, metavar="FILE", help="write the table there as markdown")
+    two.add_argument("--json", type=Path, metavar="FILE", help="also write the table and all results to this file")
+    two.add_argument("--md", type=Path, metavar="FILE", help="also write the table to this file as markdown")
     three = command("audit", _audit, "rank the training labels that are most likely wrong")
     three.add_argument("folder", type=Path, metavar="RUN", help="the folder of one record")
     three.add_argument("--top", type=int, default=20, metavar="N", help="how many to print (default: 20)")
-    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking to a file of this form")
+    three.add_argument("--export", choices=list(EXPORTS), help="write the ranking to a file in this format")
     three.add_argument("--out", type=Path, metavar="FILE", help="the file (default: audit.csv or audit.json)")
     four = command("report", _report, "write one self-contained HTML page")
     four.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a folder that `curriculum run` wrote")
@@ -129,18 +129,18 @@ def _parser() -> argparse.ArgumentParser:
     six = command("fix", _fix, "write the corrected data")
     six.add_argument("chosen", type=Path, metavar="DIR|PROPOSAL|DECISIONS", help="what to change")
     six.add_argument("--out", type=Path, metavar="FIXED", help="the corrected file; for folders also a .csv of labels")
-    words = "write other labels, leave the rows out, or add a column of weights (default: relabel)"
+    words = "relabel, drop or down-weight the rows (default: relabel)"
     six.add_argument("--mode", choices=MODES, default="relabel", help=words)
     six.add_argument("--dry-run", action="store_true", help="print what would change and write nothing")
-    six.add_argument("--in-place", action="store_true", help="replace the user's own file (tables only)")
-    words = "of a proposal, change what is suggested with at least this probability (default: what it is sure of)"
+    six.add_argument("--in-place", action="store_true", help="overwrite the original file (tables only)")
+    words = "apply suggestions with at least this probability (default: only those marked sure)"
     six.add_argument("--min-probability", type=float, metavar="P", help=words)
-    words = "the proposal that decisions are about (default: proposal.json beside them)"
+    words = "the proposal that decisions are about (default: proposal.json next to them)"
     six.add_argument("--proposal", type=Path, metavar="FILE", help=words)
-    six.add_argument("--data", type=Path, metavar="PATH", help="where the data lies now, if it was moved")
-    words = "train before and after on the same split, and print both accuracies"
+    six.add_argument("--data", type=Path, metavar="PATH", help="where the data is now, if it was moved")
+    words = "train on the data before and after the fix, on the same split, and print both accuracies"
     six.add_argument("--check", action="store_true", help=words)
-    six.add_argument("--link", action="store_true", help="a folder of links instead of copies")
+    six.add_argument("--link", action="store_true", help="make links instead of copies")
     command("list", _list, "list the recipes and the methods")
     return parser
 
@@ -149,29 +149,27 @@ def _clean_arguments(zero: argparse.ArgumentParser) -> None:
     words = "a CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class"
     zero.add_argument("data", type=Path, metavar="DATA", help=words)
     _table_arguments(zero)
-    words = "write corrected data there, changing only what is sure; for pictures and texts a .csv or a folder"
+    words = "write corrected data here, changing only labels marked sure; for pictures and texts a .csv or a folder"
     zero.add_argument("--out", type=Path, metavar="FIXED", help=words)
     words = "the folder for the proposal and the review page (default: DATA-review)"
     zero.add_argument("--review", type=Path, metavar="DIR", help=words)
     words = "for pictures a file of pretrained weights, a network's name, or 'none'; for text 'minilm' or 'tfidf'"
     zero.add_argument("--features", metavar="FILE|NAME", help=words)
     zero.add_argument("--strict", action="store_true", help="stop at a row or file that cannot be read")
-    zero.add_argument("--folds", type=int, default=5, metavar="K", help="parts of the cross-validation (default: 5)")
+    zero.add_argument("--folds", type=int, default=5, metavar="K", help="number of cross-validation folds (default: 5)")
     zero.add_argument("--epochs", type=int, metavar="N", help="epochs of each network")
-    zero.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="everything drawn is a function of it (default: 0)"
-    )
+    zero.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
 
 
 def _table_arguments(parser: argparse.ArgumentParser, when: str = "") -> None:
-    """How a table is read: one option for each of ``TABLE_OPTIONS``."""
+    """Adds the options for reading a table, one for each of ``TABLE_OPTIONS``."""
     words = f"the column with the classes (default: label, target, ... or last){when}"
     parser.add_argument("--label", metavar="COLUMN", help=words)
     parser.add_argument("--id", metavar="COLUMN", help=f"the column that names the rows{when}")
     words = f"leave this column out (may be repeated){when}"
     parser.add_argument("--drop", action="append", metavar="COLUMN", help=words)
-    parser.add_argument("--sep", metavar="LETTER", help=f"what separates the cells (default: found out){when}")
-    parser.add_argument("--encoding", metavar="NAME", help=f"of the file (default: found out){when}")
+    parser.add_argument("--sep", metavar="LETTER", help=f"the cell separator (default: detected){when}")
+    parser.add_argument("--encoding", metavar="NAME", help=f"the file's encoding (default: detected){when}")
 
 
 def _clean(options: argparse.Namespace) -> None:
@@ -192,11 +190,11 @@ def _run(options: argparse.Namespace) -> None:
     names = list(dict.fromkeys(options.recipe))
     several = len(names) > 1 or names[0] in TABLES
     if several and any(value is not None for value in (options.model, options.weights, options.size)):
-        raise ValueError("a table has its own networks; --model, --weights and --size are for a single recipe")
+        raise ValueError("--model, --weights and --size are for a single recipe; a table uses its own networks")
     found = [recipe for name in names for recipe in (TABLES[name] if name in TABLES else (_known(name),))]
     parts: dict[Path, Recipe] = {}
     for recipe in (_chosen(one, options) for one in found):
-        require_data(recipe, options.data)  # before the first of them takes hours
+        require_data(recipe, options.data)  # fail now, not after hours of other runs
         place = out / recipe.name if several else out
         before = parts[place].methods if place in parts else ()  # two tables may share a recipe
         parts[place] = recipe.with_(methods=(*before, *recipe.methods))
@@ -208,14 +206,14 @@ def _known(name: str) -> Recipe:
         known = [*RECIPES, *TABLES, "separable"]
         close = difflib.get_close_matches(name, known, n=2)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"there is no recipe called {name!r}; {hint}")
+        raise ValueError(f"unknown recipe {name!r}; {hint}")
     return RECIPES[name]
 
 
 def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     for name in options.method or ():
         if ":" in name and os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())  # where people keep a module of their own
+            sys.path.insert(0, os.getcwd())  # so that users' own modules can be imported
         methods.entry(base_name(name))
         if "@" in name and name not in recipe.options:
             variants = [variant for variant in recipe.options if "@" in variant]
@@ -238,13 +236,13 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
 def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
     """Records from folders of runs or of single records, each once.
 
-    With a list for ``problems``, they are read for a report: damaged records and those of newer versions as far as they
-    can be, large ones without their samples. Without, only what they say of whole epochs.
+    With a list ``problems``, reads for a report: damaged records and those of newer versions as far as possible, large
+    ones without their samples. Without it, reads only complete epochs.
     """
     places = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     paths = list({path.resolve(): path for path in places}.values())
     if not paths:
-        raise RecordError(f"there is no record in {', '.join(map(str, folders))}")
+        raise RecordError(f"no record found in {', '.join(map(str, folders))}")
     records = []
     for path in paths:
         if problems is None:
@@ -266,7 +264,7 @@ def _compare(options: argparse.Namespace) -> None:
         _say(f"{recipe}\n" if len(tables) > 1 else "")
         _say(f"{format_table(rows)}\n{format_published(recipe, rows)}")
     if unfinished(records):
-        _say(f"{unfinished(records)} of these {len(records)} runs are not finished; their figures are those so far")
+        _say(f"{unfinished(records)} of these {len(records)} runs are unfinished; their figures are preliminary")
     for text in dict.fromkeys(text for folder in options.folders for text in missing_runs(folder)):
         _say(text)
     if options.json:
@@ -285,13 +283,13 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
     reason = too_large(Record.load(options.folder, samples=False))
     if reason is not None:
-        words = "call torchcurriculum.audit.audit(Record.load(folder)) where there is memory for it"
+        words = "call torchcurriculum.audit.audit(Record.load(folder)) on a machine with enough memory"
         raise ValueError(f"{reason}; {words}")
     record = Record.load(options.folder)
     found = audit(record)
     names, previews = class_names(record), _previews(options.folder)
     written = None
-    if options.export:  # before anything is printed: who reads it may stop after the first line
+    if options.export:  # before printing, because the reader of a pipe may close it early
         out = options.out or Path(f"audit.{'csv' if options.export in ('csv', 'cleanlab') else 'json'}")
         written = export(found, out, options.export, names=None if options.export == "cleanlab" else names)
     _say(found.summary() + "\n")
@@ -320,14 +318,14 @@ def _previews(folder: Path) -> Previews | None:
 def _report(options: argparse.Namespace) -> None:
     problems: list[str] = []
     found = by_recipe(_load(options.folders, problems))
-    several = len(found) > 1  # what belongs to different tables must not look like seeds of one
+    several = len(found) > 1  # runs of different tables are not seeds of one method
     groups = [(name, method, held) for name, group in found.items() for method, held in group.items()]
     runs = {f"{method} ({name})" if several else method: held for name, method, held in groups}
     title = data_names(runs) or ", ".join(folder.resolve().name for folder in options.folders)
     _say(write_report(runs, options.out, title=title, problems=problems))
     reasons = [too_large(record) for records in runs.values() for record in records]
     large = [f"{reason}, so its samples are not shown" for reason in reasons if reason is not None]
-    for sentence in [f"{problem}; shown is what could be read" for problem in problems] + large:
+    for sentence in [f"{problem}; showing what could be read" for problem in problems] + large:
         _say(f"curriculum: {sentence}", file=sys.stderr)
 
 
@@ -336,7 +334,7 @@ def _review(options: argparse.Namespace) -> None:
     if not proposal.rows:
         raise ValueError(f"{options.proposal} proposes nothing, so there is nothing to review")
     if (options.out is None) != (options.export is None) or (options.export and options.answers):
-        raise ValueError("--export FORM and --out DIR go together, and not with --import")
+        raise ValueError("--export FORM needs --out DIR, and neither can be combined with --import")
     if options.export:
         for written in write_for(options.export, proposal, options.out):
             _say(f"wrote {written}")
@@ -349,7 +347,7 @@ def _review(options: argparse.Namespace) -> None:
         return
     with Review(proposal, path) as review, contextlib.suppress(KeyboardInterrupt):
         print(f"review at {review.address}", flush=True)
-        _say(f"each decision is saved at once in {path}; control-C ends this")
+        _say(f"decisions are saved to {path} as you make them; press Ctrl-C to stop")
         if not options.no_browser:
             webbrowser.open(review.address)
         review.run()
@@ -365,7 +363,7 @@ def _fix(options: argparse.Namespace) -> None:
     fix = Fix(source, planned(proposal, decisions, options.mode, options.min_probability), options.mode, options.data)
     _say(fix.summary())
     if not options.dry_run:
-        fix.target(options.out, options.in_place, options.link)  # refuses before anything is trained
+        fix.target(options.out, options.in_place, options.link)  # check the target before training
     if options.check:
         with Progress(_say) as progress:
             checked = fix.checked(progress)

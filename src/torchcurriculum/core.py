@@ -10,7 +10,7 @@ The whole loop, on one page (``shell/steps.py`` and ``curriculum.py`` run exactl
             losses = loss_fn(logits, batch.y)      # (B,)
             step   = Step(model, batch, logits, losses)
             loss   = method.loss(step)             # step.reduce(method.weigh(step)), a scalar
-            last[batch.index] = losses             # on the side, free
+            last[batch.index] = losses             # stored at no extra cost
         record.append(method.report())
 """
 
@@ -37,7 +37,7 @@ LossFunction = Callable[[Any, Any], Tensor]
 class Task:
     """How a model meets a batch: ``forward(model, x) -> outputs``, ``loss_fn(outputs, y) -> (B,)``.
 
-    ``rows(index) -> Batch`` gives any rows of the training set as they are, for methods that hold some out.
+    ``rows(index) -> Batch`` returns any rows of the training set without augmentation, for methods that hold some out.
     ``nan_strategy`` says what to do about losses that are not finite.
     """
 
@@ -52,7 +52,7 @@ class Task:
         return logits, self.losses_of(logits, batch)
 
     def losses_of(self, logits: Any, batch: Batch) -> Tensor:
-        """(B,) losses of outputs that are known."""
+        """(B,) losses of given outputs."""
         losses = checks.check_sample_losses(self.loss_fn(logits, batch.y), batch.index.shape[0])
         if batch.pair is not None:
             share = batch.pair.share.to(losses.dtype)
@@ -72,14 +72,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of the training set on their way through one step.
+    """A batch of training rows.
 
     Args:
         x: Whatever the model takes: a tensor, a dict of tensors, a graph batch.
         y: Whatever the loss function takes as its target.
         index: (B,) int64 rows of the training set; B may be 0 on one of several ranks.
         pair: Set when ``x`` is a mixture of these rows with others.
-        task: The forward and loss functions, for methods that need a pass of their own.
+        task: The forward and loss functions, for methods that run their own pass.
         seed: A function of (seed, epoch, step, rank): the source of a method's randomness.
         epoch: The number of the epoch, from 1; ``step`` is that of the batch in it, from 0.
     """
@@ -103,10 +103,10 @@ class Batch:
 
 
 class Epoch:
-    """What a method may know when it plans an epoch.
+    """What a method can use to plan an epoch.
 
-    ``last``, ``losses``, ``easy`` and ``measure`` are functions that are called when somebody asks. ``whole`` says that
-    every row's weight must be current after the plan, because rows are drawn by weight.
+    ``last``, ``losses``, ``easy`` and ``measure`` are functions, called only when needed. ``whole`` means that every
+    row's weight must be up to date after the plan, because rows are drawn by weight.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Epoch:
     ) -> None:
         self.number, self.n, self.model, self.seed, self.whole = number, n, model, seed, whole
         self._last, self._losses, self._easy, self._measure = last, losses, easy, measure
-        self._measured: list[Tensor] = []  # shared with copies, so that two methods pay one pass
+        self._measured: list[Tensor] = []  # shared with copies, so that two methods share one pass
 
     def with_(self, **changes: Any) -> Epoch:
         """A copy with ``number``, ``seed`` or ``whole`` replaced."""
@@ -139,7 +139,7 @@ class Epoch:
         return self._last
 
     def losses(self) -> Tensor:
-        """(N,) losses at the start of this epoch: a fresh measuring pass, paid once and only by who asks."""
+        """(N,) losses at the start of this epoch, from a measuring pass that runs at most once and only on request."""
         if not self._measured:
             self._measured.append(self._losses())
         return self._measured[0]
@@ -154,7 +154,7 @@ class Epoch:
     def measure(self, function: Callable[[nn.Module, Batch], Tensor], model: nn.Module | None = None) -> Tensor:
         """``function(model, batch) -> (B, ...)`` over every row in order, in evaluation mode, without gradients."""
         if self._measure is None:
-            raise RuntimeError("this epoch cannot run a pass of its own; use Curriculum, which can")
+            raise RuntimeError("this epoch cannot run a measuring pass; use Curriculum, which can")
         return self._measure(function, self.model if model is None else model)
 
     def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
@@ -165,8 +165,8 @@ class Epoch:
 class Step:
     """One forward pass, before its losses become a scalar.
 
-    Without losses it measures them, and outputs, when somebody asks: one pass in evaluation mode, without gradients.
-    ``model`` is None where a loop gives losses alone.
+    Losses and outputs that were not given are computed on first use, in evaluation mode and without gradients.
+    ``model`` is None if the loop passes only losses.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Step:
     ) -> None:
         self.batch, self.index, self.epoch = batch, batch.index, batch.epoch
         self._model, self._logits, self._losses = model, logits, losses
-        self.used: list[Tensor] = []  # the weights that ``reduce`` was given last; copies of the step share it
+        self.used: list[Tensor] = []  # the weights last passed to ``reduce``; shared with copies of the step
 
     def with_(self, batch: Batch | None = None, losses: Tensor | None = None) -> Step:
         """A copy with another batch or other losses."""
@@ -225,10 +225,10 @@ class Step:
         return distributed.normalise(log_weights)[0]
 
     def reduce(self, weights: Tensor) -> Tensor:
-        """The scalar loss sum_i w_i L_i, scaled by the ranks because data parallelism averages gradients."""
+        """The scalar loss sum_i w_i L_i, times the number of ranks because data parallelism averages gradients."""
         losses = checks.at_least_float32(self.losses)
         if weights.shape != losses.shape:
-            raise ValueError(f"there must be one weight for each of {len(losses)} losses, got {tuple(weights.shape)}")
+            raise ValueError(f"weights must have shape ({len(losses)},), one per loss, got {tuple(weights.shape)}")
         weights = weights.to(losses.dtype)
         if weights.requires_grad:
             weights = weights.detach()
@@ -246,14 +246,14 @@ class Step:
         return self._losses
 
     def _refuse(self, what: str) -> Any:
-        raise TypeError(f"the method needs {what}, which this loop does not give; use Curriculum.loss(model, batch)")
+        raise TypeError(f"the method needs {what}, which this loop does not provide; use Curriculum.loss(model, batch)")
 
 
 class Method(checks.Guarded, distributed.RowState):
     """A curriculum: which samples to learn from now, how they look, and how much they count.
 
-    Subclasses override only the verbs they need; this class as it stands trains on everything with the average loss.
-    State lives in buffers, so it is saved and moved as PyTorch does; state for each row is declared with ``add_rows``.
+    Subclasses override only the verbs they need; the base class trains on all rows with the average loss. State lives
+    in buffers, so PyTorch saves and moves it; per-row state is declared with ``add_rows``.
     """
 
     def plan(self, epoch: Epoch) -> Tensor | None:

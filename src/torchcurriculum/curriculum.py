@@ -1,4 +1,4 @@
-"""`Curriculum`, the facade: it measures, samples, weighs, records and resumes; the loop is the user's."""
+"""`Curriculum`, the facade: measures, samples, weights, records and resumes inside the user's own loop."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .distributed import Sharded, derive, total
 from .named import MethodLike, make_method
 from .record import Record
 from .shell import summary
-from .shell.feed import Feed
 from .shell.hosting import Hosting
 from .shell.measuring import Measurer, device_of
 from .shell.order import Order, check_plan
+from .shell.reader import BatchReader
 from .shell.state import FORMAT, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
 from .shell.steps import Steps, call, cross_entropy
 
@@ -41,15 +41,15 @@ class Curriculum(Hosting):
         method: A name, a class, a function ``(n, epochs) -> method``, or a ``Method`` over as many rows as the set has.
         train_set: A map-style dataset; batches are (x, y) pairs, dicts with ``labels`` or objects with ``.y``.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``, one loss per sample. By default cross-entropy, in float32 or better.
-        epochs: Epochs of the run, from which a method that is given by its name or class takes its pace.
+        epochs: Epochs of the run, for the schedule of a method given by name or class.
         method_options: Options of such a method, by name.
         batch_size: Rows of the *global* batch, over all ranks.
         seed: The order of the rows and all draws of the method are a function of it.
         shuffle: False keeps the order of the plan, or of the training set where all rows are planned.
-        measure: ``"pass"`` measures all losses with a pass of its own at the start of an epoch, when the method asks
-            for them (the paper); ``"running"`` takes those last seen while training, at no cost.
+        measure: ``"pass"`` measures all losses in a separate pass at the start of an epoch, if the method asks for them
+            (as in the paper); ``"running"`` uses those last seen in training, at no cost.
         measure_set: The same rows without augmentation, for the measuring pass.
-        measure_batch_size: Rows at a time in it; by default ``batch_size`` on a CPU and four times that elsewhere.
+        measure_batch_size: Batch size of that pass; by default ``batch_size`` on a CPU and four times that elsewhere.
         forward: ``forward(model, x) -> outputs``, by default ``model(x)``.
         unpack: ``unpack(batch) -> (x, y)`` for batches of another form.
         collate_fn: As in ``DataLoader``.
@@ -57,9 +57,9 @@ class Curriculum(Hosting):
         pin_memory: As in ``DataLoader``.
         persistent_workers: Keep the loader processes from one epoch to the next.
         loader_options: More of ``DataLoader``, by name, such as ``prefetch_factor`` and ``multiprocessing_context``.
-        drop_last: Leave out the last rows if they do not fill a batch. If not, one last row joins the batch before.
+        drop_last: Drop the last rows if they do not fill a batch. If False, a single last row joins another batch.
         record: A ``Record``, a folder to write one to, or None to keep it in memory.
-        overwrite: Whether a run may replace a record that is already there, unless a loaded state resumes it.
+        overwrite: Whether to replace an existing record when no loaded state resumes it.
         samples: Keep every sample's loss and easiness of every epoch in the record (theory and audit need them).
         nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
 
@@ -118,14 +118,14 @@ class Curriculum(Hosting):
         seed = checks.whole("seed", seed, None)
         measure_set = train_set if measure_set is None else measure_set
         if length_of(measure_set, "measure_set") != self.n:
-            raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be the same")
+            raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be equal")
         self.method, self.train_set, self.seed = method, train_set, seed
         self.batch_size, self.shuffle = batch_size, shuffle
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy
         self.task = Task(forward, loss_fn, self._fetch_rows, nan_strategy)
         self._device, self._unpack, self._started, self._compared = torch.device("cpu"), unpack, 0.0, False
-        self._feed = Feed(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
-        measured = Feed(measure_set, collate_fn, workers, pin_memory, loader_options)
+        self._reader = BatchReader(train_set, collate_fn, workers, pin_memory, loader_options, persistent_workers)
+        measured = BatchReader(measure_set, collate_fn, workers, pin_memory, loader_options)
         self._measurer = Measurer(self.n, measured, unpack, self.task, batch_size, measure_batch_size)
         self._measured: Sharded | None = None
         self._order = Order(self.n, batch_size, drop_last, seed, shuffle)
@@ -150,19 +150,19 @@ class Curriculum(Hosting):
             yield self.batch(raw, index[first:last], step)
             if self.number != number:
                 raise ValueError(f"epoch {self.number} began before epoch {number} was read to its end")
-            self.done(step)  # also where the user left out the loss of a batch
+            self.done(step)  # even if the user skipped the loss of this batch
             first = last
         self.finish()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The scalar loss of a batch, ready for ``backward``; also notes the losses of its rows.
+        """The scalar loss of a batch, ready for ``backward``; also stores the loss of each row.
 
         A state taken after this call counts the batch as done.
         """
         return self.viewed_loss(model, self.view(model, batch))
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """The batch as the method wants the model to see it: the first half of ``loss``."""
+        """The batch as the method transforms it for the model: the first half of ``loss``."""
         return self._steps.view(model, batch)
 
     def viewed_loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -186,13 +186,13 @@ class Curriculum(Hosting):
         self._progress.resumed = False
 
     def progress(self) -> tuple[int, int]:
-        """How many epochs are done, and how many batches of the one after; ends an epoch of which all are done."""
+        """The epochs done, and the batches done of the next; ends an epoch whose batches are all done."""
         if self.is_open and self.steps_done == len(self.batches()):
             self.finish()
         return (self.number - 1, self.steps_done) if self.is_open else (self.number, 0)
 
     def finish(self) -> None:
-        """Ends the epoch: ranks agree, and a row is added to the record. Does nothing where none is open."""
+        """Ends the epoch: synchronises the ranks and adds a row to the record. Does nothing if no epoch is open."""
         if not self.is_open:
             return
         self._progress.end()
@@ -200,7 +200,7 @@ class Curriculum(Hosting):
         last = self._steps.last
         if self.nan_strategy == "error" and int(total(last.here().isnan().sum())):
             whole = last.whole()
-            for rows in (*self._order.batches(), torch.arange(self.n)):  # rows of the first bad batch spoilt the others
+            for rows in (*self._order.batches(), torch.arange(self.n)):  # later batches are bad because of the first
                 checks.check_losses(torch.where(whole.isinf(), 0.0, whole)[rows], rows, "error")
         self._append_row()
         self._order.begin(self.number, self.rows)  # drops the batches of the epoch
@@ -209,7 +209,7 @@ class Curriculum(Hosting):
 
     def _begin(self, model: nn.Module) -> None:
         if len(self.train_set) != self.n:
-            words = "something is kept for every row, so the set must stay the same"
+            words = "a curriculum keeps state for every row, so the set must not change"
             raise ValueError(f"the training set had {self.n} rows and has {len(self.train_set)} now; {words}")
         if self.number == 0:
             self._begin_record()
@@ -219,7 +219,7 @@ class Curriculum(Hosting):
         draws, last = self._order.seed_for("measure"), self._steps.last
 
         def measured() -> Sharded:
-            if self._measured is None:  # kept, since the record shows what drove the epoch
+            if self._measured is None:  # kept for the record
                 running = self.measure == "running"
                 self._measured = last.clone() if running else self._measurer.losses(model, draws, self.nan_strategy)
             return self._measured
@@ -228,21 +228,21 @@ class Curriculum(Hosting):
         self._order.begin(self.number, check_plan(rows, self.n, type(self.method).__name__, self.number))
 
     def _fetch_rows(self, index: Tensor) -> Batch:
-        """Rows of the measuring set, whatever the plan, for methods that ask through ``Task.rows``."""
+        """Any rows of the measuring set, planned or not, for ``Task.rows``."""
         return self._measurer.rows(index, self._device, derive(self.seed, self.number, self.steps_done, "rows"))
 
     def _agree(self) -> None:
-        """Ranks exchange what they wrote of single rows."""
+        """Exchanges per-row state between ranks."""
         self.method.agree()
         done = self._order.batches()[: self.steps_done] if distributed.world_size() > 1 else []
         if done:
             self._steps.last.rewritten(torch.cat(done), torch.cat(self.batches()[: self.steps_done]))
 
     def _said(self) -> dict[str, Any]:
-        """What must be the same for ranks to train together and for a state to be resumed."""
-        said = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
+        """The held that must match between ranks, and between a saved state and the run that resumes it."""
+        held = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
         knobs, kind = self.method.arguments, type(self.method).__name__
-        return {**said, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
+        return {**held, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 
     def _make_record(self, record: Record | str | Path | None) -> Record:
         if isinstance(record, Record):
@@ -251,7 +251,7 @@ class Curriculum(Hosting):
         return Record.open(self.n, meta, record if distributed.is_first() else None, self.overwrite)
 
     def _begin_record(self) -> None:
-        """An earlier run's record is replaced only where the user said so, and nothing of it is kept."""
+        """Clears an earlier run's record if the user allows it; otherwise raises an error."""
         if not self.record.epochs and not (self._owns_record and self.record.arrays):
             return
         if not self.overwrite:
@@ -265,14 +265,14 @@ class Curriculum(Hosting):
         losses = self._steps.last if self._measured is None else self._measured
         rows = self.n if self.rows is None else len(self.rows)
         row = summary.row(self.number, self.steps_done, rows, self.method, losses)
-        row["measure"] = "running" if self._measured is None else self.measure  # where the row's losses come from
+        row["measure"] = "running" if self._measured is None else self.measure  # the source of the row's losses
         row["seconds"] = time.perf_counter() - self._started
         histories = summary.histories(losses, row.get("threshold", math.log(2))) if self.samples else {}
         self.record.append(row, **histories)
         self._keep_arrays(self.record)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs, from any step: tensors, numbers and strings only. All ranks must call it."""
+        """Everything needed to resume from any step: tensors, numbers and strings only. All ranks must call it."""
         self._agree() if self.is_open else self.method.agree()
         self.record.sync()
         measured = None if self._measured is None else self._measured.whole()
@@ -286,32 +286,32 @@ class Curriculum(Hosting):
         }
 
     def load_state_dict(self, state: Mapping[str, Any], knobs: Literal["same", "given", "state"] = "same") -> None:
-        """Takes back a state; the next ``epoch`` resumes after the last batch that was done. All ranks must call it.
+        """Restores a state; the next ``epoch`` resumes after the last batch done. All ranks must call it.
 
         Args:
-            state: What ``state_dict`` gave.
+            state: From ``state_dict``.
             knobs: What to do if the state was made with other knobs of the method, ``measure`` or ``drop_last``:
                 ``"same"`` refuses and names them, ``"given"`` keeps those given now, ``"state"`` takes the state's.
 
         Raises:
-            ValueError: If the state is not whole, or of another format, method or training set; nothing is changed
+            ValueError: If the state is incomplete, or of another format, method or training set; nothing is changed
                 then.
         """
         checks.one_of("knobs", knobs, ("same", "given", "state"))
         other = refuse_foreign(state, self._said(), knobs)
-        self.method.agree()  # or what ranks wrote before would be merged into what they load
+        self.method.agree()  # or earlier writes would be merged into the loaded state
         self.method.load_state_dict(state["method"])
         set_knobs(self, other, state if knobs == "state" else self._said())
         self._progress.load_state_dict(state)
         self._order.begin(self.number, state["rows"])
         self._steps.shares, self._started = {}, time.perf_counter()
         last, measured = self._steps.last.values, state["measured"]
-        self._steps.last = Sharded(last.copy_(state["last"]))  # in place, where a captured step writes
+        self._steps.last = Sharded(last.copy_(state["last"]))  # in place: a captured step writes to this buffer
         self._measured = None if measured is None else Sharded(measured.clone().to(last.device))
         self.record.restore(state["epochs"])
         if self.samples and state["epochs"] and self.record.folder is not None and not self.record.has("losses"):
             words = f"the record in {self.record.folder} lacks epochs that the state has"
-            warnings.warn(f"{words}; their rows are restored, the values of each sample are lost", stacklevel=2)
+            warnings.warn(f"{words}; their rows are restored, but their per-sample values are lost", stacklevel=2)
 
     def _follow(self, device: torch.device) -> None:
         if self._steps.last.values.device != device:

@@ -1,4 +1,4 @@
-"""Ranks: shares and sums over them, and per-row state with its rule across them; the identity in one process."""
+"""Sums, shares and per-row state across ranks; everything is the identity in a single process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def world_size() -> int:
-    """How many processes train together: 1 unless ``torch.distributed`` is running."""
+    """The number of processes: 1 unless ``torch.distributed`` is initialised."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -43,7 +43,7 @@ def rank() -> int:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes files and talks."""
+    """Whether this process is the one that writes files and prints."""
     return rank() == 0
 
 
@@ -91,14 +91,14 @@ def normalise(log_weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def merge_rows(values: Tensor, written: Tensor) -> Tensor:
-    """(n, ...) rows as the rank that wrote them left them; rows that no rank wrote stay.
+    """(n, ...) rows, each from the rank that wrote it; rows that no rank wrote are unchanged.
 
     Args:
         values: (n, ...) floating-point rows of this rank.
-        written: (n,) bool: the rows that this rank wrote since the ranks last agreed.
+        written: (n,) bool: the rows that this rank wrote since the last synchronisation.
 
     Returns:
-        The same on every rank; the mean of a row that several ranks wrote.
+        The same on every rank; for a row that several ranks wrote, the mean.
     """
     if world_size() == 1:
         return values
@@ -190,7 +190,7 @@ def order_statistics(part: Tensor, positions: Tensor) -> Tensor:
     ordered, positions = part.sort().values.double(), positions.to(part.device)
     if world_size() == 1:
         return ordered[positions]
-    keys = _ordered_bits(ordered + 0.0)  # which makes -0.0 and 0.0 the same bits
+    keys = _ordered_bits(ordered + 0.0)  # gives -0.0 and 0.0 the same bits
     found = torch.full_like(positions, torch.iinfo(torch.int64).min)
     parts = torch.arange(1, 256, device=part.device)
     for width in (1 << shift for shift in range(56, -1, -8)):
@@ -202,16 +202,16 @@ def order_statistics(part: Tensor, positions: Tensor) -> Tensor:
 
 
 def _ordered_bits(values: Tensor) -> Tensor:
-    """The bits of float64 as int64 in the order of the values; its own inverse, seen as float64."""
+    """The bits of float64 as int64 that sort like the values; its own inverse, viewed as float64."""
     bits = values.view(torch.int64)
     return torch.where(bits < 0, bits ^ torch.iinfo(torch.int64).max, bits)
 
 
 class Sharded:
-    """(n,) values of which each row is up to date on one rank; ranks talk only when somebody asks for more.
+    """(n,) values, each up to date on one rank only; ranks communicate only when needed.
 
     Args:
-        values: (n,) this rank's values, right in the rows that ``held`` says.
+        values: (n,) this rank's values, valid in the rows of ``held``.
         held: (n,) bool, each row on one rank only; None if each rank holds its ``share`` of rows.
 
     Example:
@@ -226,7 +226,7 @@ class Sharded:
     @property
     def held(self) -> Tensor:
         """(n,) bool: the rows that this rank holds."""
-        if self._held is None:  # not before somebody asks: the ranks may meet after this was made
+        if self._held is None:  # computed late, since torch.distributed may be initialised after construction
             rows = torch.arange(len(self.values), device=self.values.device)
             mine = share(len(rows))
             self._held = (rows >= mine.start) & (rows < mine.stop)
@@ -237,24 +237,24 @@ class Sharded:
         return self.values if world_size() == 1 else self.values[self.held]
 
     def whole(self) -> Tensor:
-        """All rows, on every rank: an exchange of n values."""
+        """All rows, on every rank; exchanges n values."""
         if world_size() > 1:
             self.values = torch.where(self.held, self.values, 0.0)
             dist.all_reduce(self.values)
         return self.values
 
     def at_most(self, threshold: Tensor) -> Tensor:
-        """(n,) bool: the rows whose value is at most ``threshold``: an exchange of one bit per row."""
+        """(n,) bool: the rows whose value is at most ``threshold``; exchanges one bit per row."""
         flags = self.values <= threshold.to(self.values)
         return flags if world_size() == 1 else gather_flags(flags & self.held)
 
     def rewritten(self, rows: Tensor, mine: Tensor) -> None:
-        """Says that ranks have new values for ``rows``, and this one those of ``mine``."""
+        """Declares that ranks have new values for ``rows``, and this rank those of ``mine``."""
         self.held[rows.to(self.held.device)] = False
         self.held[mine.to(self.held.device)] = True
 
     def clone(self) -> Sharded:
-        """A copy that later values do not reach."""
+        """An independent copy."""
         return Sharded(self.values.clone(), None if self._held is None else self._held.clone())
 
     def to(self, device: torch.device) -> Sharded:
@@ -274,7 +274,7 @@ def derive(*parts: int | str) -> int:
 
 
 class evaluating:
-    """Puts every module into evaluation mode, and back exactly as found."""
+    """Puts every module into evaluation mode and restores the modes afterwards."""
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = [(module, module.training) for module in model.modules()]
@@ -289,14 +289,14 @@ class evaluating:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """What ``torch.compile`` was given, or the model itself."""
+    """The original of a compiled module, or the model itself."""
     return getattr(model, "_orig_mod", model)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own module inside a wrapper for data parallelism, whose passes would make ranks wait for each other.
+    """The user's module inside a data-parallel wrapper, whose passes would synchronise ranks.
 
-    A module that merely has a part called ``module`` is returned as it is.
+    A module that merely has an attribute ``module`` is returned unchanged.
     """
     inner = uncompiled(model)
     wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
@@ -305,7 +305,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def same_buffers(net: nn.Module) -> Iterator[None]:
-    """Inside, every rank has the first rank's buffers: batch statistics differ between ranks until they exchange."""
+    """Gives every rank the first rank's buffers inside the block, since batch statistics differ between ranks."""
     if world_size() == 1:
         yield
         return
@@ -319,17 +319,17 @@ def same_buffers(net: nn.Module) -> Iterator[None]:
             buffer.copy_(own)
 
 
-SMALL = 1 << 16  # numbers of a buffer that a step may write; larger ones are written by an epoch's plan
+SMALL = 1 << 16  # values of a buffer that a step may write; larger ones are written only by plan
 
 
 class RowState(nn.Module):
-    """A module with state for each row of the training set, equal on all ranks whenever they agree.
+    """A module with state for each row of the training set, equal on all ranks after each synchronisation.
 
-    A row is as the rank that visited it last left it: each step writes the rows of its own batch only.
+    Each step writes only the rows of its batch, and a row comes from the rank that visited it last.
     """
 
     _row_state: tuple[str, ...] = ()
-    _written: Tensor | None = None  # (N,) bool: the rows that this rank visited since the ranks last agreed
+    _written: Tensor | None = None  # (N,) bool: the rows that this rank visited since the last synchronisation
 
     def add_rows(self, name: str, values: Tensor) -> None:
         """Declares per-row state: a buffer (N, ...) of which a step writes only the rows of its batch.
@@ -344,16 +344,16 @@ class RowState(nn.Module):
         self._row_state = (*self._row_state, name)
 
     def grow_rows(self, n: int) -> None:
-        """Makes room for ``n`` rows where new ones come while training; refused by a method over a whole set.
+        """Makes room for ``n`` rows when new ones appear during training; refused by methods over a fixed set.
 
-        A method that keeps something for each row, and needs no other, overrides this and calls ``add_room``.
+        A method whose rows are independent overrides this and calls ``add_room``.
         """
         for part in self.children():
             if isinstance(part, RowState):
                 part.grow_rows(n)
         if hasattr(self, "n") or self._row_state:
             name = type(self).__name__
-            raise TypeError(f"{name} is a method over a whole training set, which a stream does not have")
+            raise TypeError(f"{name} needs a fixed training set, which a stream does not have")
 
     def add_room(self, name: str, n: int, fill: float) -> None:
         """Makes a per-row buffer ``n`` rows long; new rows hold ``fill``."""
@@ -362,7 +362,7 @@ class RowState(nn.Module):
             setattr(self, name, torch.cat([values, values.new_full((n - len(values), *values.shape[1:]), fill)]))
 
     def visited(self, index: Tensor) -> None:
-        """Called by whoever runs the step: this rank has visited these rows."""
+        """Marks these rows as visited by this rank; called by the code that runs the step."""
         if world_size() == 1:
             return
         for part in self._parts():
@@ -372,11 +372,11 @@ class RowState(nn.Module):
             part._written.index_fill_(0, index, True)
 
     def agree(self) -> None:
-        """Gives every rank the rows that the others have visited since they last agreed. All ranks must call it."""
+        """Sends rows visited since the last synchronisation to all ranks. All ranks must call it."""
         if world_size() == 1:
             return
         for part in self._parts():
-            if part._written is None:  # on all ranks, since all of them take every step
+            if part._written is None:  # then on all ranks, since all take every step
                 continue
             for name in part._row_state:
                 values = getattr(part, name)
@@ -385,7 +385,7 @@ class RowState(nn.Module):
 
     @contextmanager
     def on_trial(self, index: Tensor) -> Iterator[None]:
-        """Whatever a step over these rows writes inside, is undone afterwards; state of all rows is declared."""
+        """Undoes at the end of the block what a step over these rows wrote; needs per-row state to be declared."""
         parts = [part for part in self.modules() if isinstance(part, RowState)]
         rows = [(getattr(part, name), index) for part in parts for name in part._row_state]
         declared = {id(values) for values, _ in rows}
@@ -401,7 +401,7 @@ class RowState(nn.Module):
                 buffer.copy_(before)
 
     def _parts(self) -> Iterator[RowState]:
-        """This module and those inside it that have rows."""
+        """This module and its submodules with per-row state."""
         for part in self.modules():
             if isinstance(part, RowState) and part._row_state and len(getattr(part, part._row_state[0])):
                 yield part

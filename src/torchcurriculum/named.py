@@ -1,4 +1,4 @@
-"""`make_method`: the one place where a name or a class becomes a method for a training set."""
+"""`make_method`: makes a method for a training set from a name or a class."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def make_method(
         method: A name in ``curriculum list``, ``"package.module:Class"``, a class, a function
             ``(n, epochs, **options) -> method``, or a method, which is returned as it is.
         n: Rows of the training set.
-        epochs: Epochs of the run, as the user says them.
-        options: The method's own.
+        epochs: Epochs of the run, as the user gives them.
+        options: Options of the method.
         run_epochs: Epochs of the run, as the trainer knows them.
 
     Example:
@@ -35,46 +35,46 @@ def make_method(
         0.4
         >>> make_method("apw-e", 100)
         Traceback (most recent call last):
-        ValueError: 'apw-e' takes its pace from the length of the run; pass epochs=, or a method that is made already
+        ValueError: 'apw-e' takes its schedule from the length of the run; pass epochs= or a method instance
     """
     if isinstance(method, Method):
         given = [*(options or ()), *(() if epochs is None else ("epochs",))]
         if given:
-            words = f"{type(method).__name__} is made already"
+            words = f"{type(method).__name__} is an instance"
             raise TypeError(f"{words}, so it cannot take {', '.join(given)}; pass its name or its class instead")
         return method
     cls, make = find_maker(method)
     epochs = run_epochs if epochs is None else epochs
     if epochs is None:
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
-            words = "takes its pace from the length of the run; pass epochs=, or a method that is made already"
-            raise ValueError(f"{_called(method)} {words}")
-        epochs = 1  # which it does not ask for
+            words = "takes its schedule from the length of the run; pass epochs= or a method instance"
+            raise ValueError(f"{_describe(method)} {words}")
+        epochs = 1  # not used
     made = make(n, epochs, **(options or {}))
     if not isinstance(made, Method):
-        raise TypeError(f"{_called(method)} made {type(made).__name__}, which is not a method such as APW(n, q)")
+        raise TypeError(f"{_describe(method)} returned {type(made).__name__}, which is not a method such as APW(n, q)")
     return made
 
 
 def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
     """The class, where it is known, and ``(n, epochs, **options) -> method``."""
     if isinstance(method, str):
-        from .methods import registry  # when a name is given, so that Curriculum alone loads no methods
+        from .methods import registry  # imported here, so that Curriculum does not load all methods
 
         return registry.entry(method).method, lambda n, epochs, **options: registry.build(method, n, epochs, **options)
     if isinstance(method, type) and issubclass(method, Method):
         return method, method.for_run
     if isinstance(method, type) or not callable(method):
         words = "a name such as 'rapw', a class, a method such as APW(n, q), or a function (n, epochs) -> method"
-        raise TypeError(f"method must be {words}, got {_called(method)}")
+        raise TypeError(f"method must be {words}, got {_describe(method)}")
     return None, method
 
 
 def _inherited(cls: type[Method]) -> set[str]:
-    """What the class and its parents below ``Method`` define."""
+    """The names that the class and its parents below ``Method`` define."""
     return {name for parent in cls.__mro__[: cls.__mro__.index(Method)] for name in vars(parent)}
 
 
-def _called(method: Any) -> str:
+def _describe(method: Any) -> str:
     named = isinstance(method, type) or inspect.isroutine(method)
     return method.__name__ if named else repr(method)[:60]

@@ -42,13 +42,13 @@ def error_threshold(noise_rate: float = 0.0, noise: Noise = "clean") -> float:
         raise ValueError(f"noise_rate is the share of wrong labels and must lie in [0, 1), got {noise_rate!r}")
     if noise == "clean" and noise_rate > 0:
         raise ValueError(
-            f"noise_rate is {noise_rate!r} and noise is 'clean'; say noise='inherent' if the data came with the wrong "
+            f"noise_rate is {noise_rate!r} and noise is 'clean'; pass noise='inherent' if the data came with the wrong "
             "labels, or noise='synthetic' if they were added"
         )
     if noise == "inherent" and noise_rate >= 0.5:
         raise ValueError(
             f"inherent noise of rate {noise_rate!r} gives e = log(2) + log(1 - {noise_rate!r}) <= 0, and no loss is "
-            "below that: the paper's rule holds for rates below 1/2. Pass a threshold e > 0 of your own, or "
+            "below that: the paper's rule holds for rates below 1/2. Pass your own threshold e > 0, or "
             "ParameterDissimilarity().threshold, or threshold='auto'."
         )
     change = math.log1p(-noise_rate)
@@ -66,9 +66,9 @@ class _Quantile:
         finite = finite if finite.dtype == torch.float64 else finite.float()
         if not len(finite):
             return torch.tensor(math.log(2), dtype=torch.float64, device=losses.device)
-        # The small number keeps 0.07 * 100 from being 8 rows.
+        # The small number keeps 0.07 * 100 from rounding up to 8 rows.
         value = finite.kthvalue(max(1, math.ceil(self.p * len(finite) - 1e-9))).values
-        # e must be positive; where that share of the rows has a loss of zero, the same rows are easy.
+        # e must be positive; if that share of rows has zero loss, the same rows are easy.
         return torch.where(value == 0, torch.finfo(finite.dtype).tiny, value).double()
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class ParameterDissimilarity:
         self._losses: list[float] = []
 
     def observe(self, parameters: nn.Module | Tensor, mean_loss: float | Tensor) -> None:
-        """Takes the next checkpoint into account.
+        """Adds the next checkpoint.
 
         Args:
             parameters: The model, or all its parameters as one (P,) vector.
@@ -187,12 +187,12 @@ class ParameterDissimilarity:
         return self._losses[self.transition - 1]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: one vector and a number or two for each checkpoint."""
+        """The state to resume from: one vector, and one or two numbers per checkpoint."""
         total = None if self._sum is None else self._sum.clone()
         return {"sum": total, "curve": list(self._curve), "losses": list(self._losses)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes back what ``state_dict`` gave."""
+        """Restores a ``state_dict``."""
         self._sum = None if state["sum"] is None else state["sum"].clone()
         self._curve, self._losses = list(state["curve"]), list(state["losses"])
 

@@ -24,7 +24,7 @@ def told_otherwise(rank: int, world: int) -> None:
         "knobs": lambda: Curriculum(APW(16, q=4 + rank), rows(16)),
     }
     for name, make in cases.items():
-        with pytest.raises(ValueError, match=rf"ranks must be told the same, and .*{name}.* differ; on rank {rank}"):
+        with pytest.raises(ValueError, match=rf"agree on all ranks.*{name}.* differ; on rank {rank}"):
             make().start(nn.Linear(2, 2))
 
 

@@ -27,7 +27,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("n", "message"), [(8, "holds 2 epochs of an earlier run"), (9, "8 rows, and this run has 9")])
+@pytest.mark.parametrize(("n", "message"), [(8, "holds 2 epochs of an earlier run"), (9, "8 rows, but this run has 9")])
 def test_an_older_record_is_refused_and_stays(tmp_path: Path, n: int, message: str) -> None:
     run(tmp_path).record.set_array("labels", np.arange(8))
     before = files(tmp_path)

@@ -25,7 +25,7 @@ ALLOWED = {
     "clean/folds.py": "a network draws its initial weights from the global generator, which is forked around it",
     "functional/frequency.py": "torchvision's RandAugment draws from the global generator, which is forked around it",
     "methods/_base/weights.py": "a second network draws its initial weights once, with the generator forked",
-    "shell/feed.py": "transforms draw from the global generators; they are put back",
+    "shell/reader.py": "transforms draw from the global generators; they are put back",
     "integrations/sklearn.py": "a module draws its initial weights from the global generator",
     "fast/graphs.py": "cuDNN may not try out kernels while a step is captured",
 }

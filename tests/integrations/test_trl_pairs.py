@@ -184,7 +184,7 @@ def test_swapped_pairs_are_found(tmp_path: Path) -> None:
         ("dpo", {"loss_type": "ipo"}, "loss_type must be 'sigmoid'; for another loss pass loss_fn"),
         ("dpo", {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 1.0]}, "loss_type must be 'sigmoid'"),
         ("dpo", {"use_weighting": True}, "use_weighting, ld_alpha and f_divergence_type change the loss of a pair"),
-        ("reward", {"center_rewards_coefficient": 0.1}, "center_rewards_coefficient adds to the loss; pass loss_fn"),
+        ("reward", {"center_rewards_coefficient": 0.1}, "center_rewards_coefficient adds a term to the loss"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(kind: str, options: dict[str, Any], words: str, tmp_path: Path) -> None:

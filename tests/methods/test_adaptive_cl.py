@@ -143,7 +143,7 @@ def test_a_divergence_of_outputs_that_are_no_classes_is_refused() -> None:
     regression = Arrays(torch.zeros(8, 2), torch.zeros(8))
     method = AdaptiveCL(8, warmup=0, **PACE, teacher=nn.Linear(2, 1))  # type: ignore[arg-type]
     curriculum = Curriculum(method, regression, lambda out, y: (out[:, 0] - y).square())
-    with pytest.raises(TypeError, match=r"the divergence of AdaptiveCL \(gamma=0 leaves it out\) works on classes"):
+    with pytest.raises(TypeError, match=r"the divergence of AdaptiveCL \(gamma=0 turns it off\) needs classes"):
         next(curriculum.epoch(nn.Linear(2, 1)))
 
 
@@ -172,7 +172,7 @@ def test_runs_of_any_length_end_with_almost_everything(epochs: int) -> None:
 def test_a_net_of_another_width_and_a_teacher_without_losses_are_refused() -> None:
     data = _data()
     method = AdaptiveCL(40, warmup=0, **PACE, classes=4, teacher=_net(2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="3 logits, and AdaptiveCL was made for 4"):
+    with pytest.raises(ValueError, match="3 logits, but AdaptiveCL was made for 4"):
         next(Curriculum(method, data).epoch(_net(1)))
     broken = _net(2)
     with torch.no_grad():

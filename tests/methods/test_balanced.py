@@ -62,9 +62,9 @@ def test_what_cannot_work_is_refused() -> None:
         Balanced(APW(4, q=2), LABELS)
     with pytest.raises(ValueError, match="labels must be 2 whole numbers, got torch.float32"):
         Balanced(Vanilla(), torch.zeros(2))
-    with pytest.raises(TypeError, match="ELR has a loss of its own, .* pass by='rows'"):
+    with pytest.raises(TypeError, match="ELR has its own loss, .* pass by='rows'"):
         Balanced(methods.build("elr", 8, 2), LABELS)
-    with pytest.raises(ValueError, match="SPL chooses the rows of an epoch; pass by='weights'"):
+    with pytest.raises(ValueError, match="SPL already chooses the rows of an epoch; pass by='weights'"):
         data = Arrays(torch.randn(8, 2), torch.zeros(8, dtype=torch.int64))
         next(Curriculum(Balanced(methods.SPL(8, grow=2, warmup=0), LABELS, "rows"), data).epoch(nn.Linear(2, 2)))
     Balanced(methods.build("elr", 8, 2), LABELS, "rows")

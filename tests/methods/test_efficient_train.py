@@ -221,7 +221,7 @@ def test_the_computation_of_the_sizes() -> None:
 def test_randaugment_says_what_it_needs() -> None:
     with pytest.raises(ValueError, match=r"std must be positive, got 0\.0"):
         RandAugment(std=0.0)
-    with pytest.raises((ImportError, ValueError), match=r"needs torchvision|must lie in \[0, 1\] after mean= and std="):
+    with pytest.raises((ImportError, ValueError), match=r"needs torchvision|must lie in \[0, 1\] after undoing"):
         RandAugment()(torch.full((1, 3, 4, 4), 7.0), 0.5, torch.Generator())
 
 

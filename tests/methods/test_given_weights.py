@@ -24,7 +24,7 @@ def test_the_loss_is_the_average_times_weights_of_average_one() -> None:
     ("weights", "words"),
     [
         ([1.0, 2.0], r"one value for each of the 3 rows, shape \(3,\), got \(2,\)"),
-        ([1.0, -2.0, 1.0], "zero or more, and not all zero; they go from -2.0 to 1.0"),
+        ([1.0, -2.0, 1.0], "not all zero; they range from -2.0 to 1.0"),
         ([0.0, 0.0, 0.0], "not all zero"),
         ([1.0, math.inf, 1.0], "must be finite"),
         ([1.0, math.nan, 1.0], r"weights are NaN at rows \[1\]"),

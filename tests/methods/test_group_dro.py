@@ -64,7 +64,7 @@ def test_the_minority_is_learnt() -> None:
 
 
 def test_what_is_missing_or_wrong_is_named() -> None:
-    with pytest.raises(TypeError, match="'group-dro' cannot be made without groups; pass groups="):
+    with pytest.raises(TypeError, match="'group-dro' needs groups; pass groups="):
         methods.build("group-dro", 4, 5)
     for options, words in (
         ({"groups": [0, 1]}, "groups must have one value for each of the 4 rows"),

@@ -76,7 +76,7 @@ def test_gradients_need_classes() -> None:
     curriculum = Curriculum(
         ImportanceSampling(N), Arrays(data().x, data().x.flatten(1)[:, 0]), lambda z, y: (z[:, 0] - y) ** 2
     )
-    with pytest.raises(TypeError, match="importance sampling by gradients works on classes"):
+    with pytest.raises(TypeError, match="importance sampling by gradients needs classes"):
         next(iter(curriculum.epoch(model())))
 
 

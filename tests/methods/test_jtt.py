@@ -50,7 +50,7 @@ def test_a_second_run_takes_the_errors_of_the_first() -> None:
 
 def test_what_does_not_go_together_is_named() -> None:
     for options, words in (
-        ({"first": 0}, "first=0 of JTT with no errors=: give first=1 or more"),
+        ({"first": 0}, "first=0 of JTT with no errors=: pass first=1 or more"),
         ({"first": 2, "errors": [0, 1, 0, 0]}, "first=2 of JTT with errors=: .*or errors= and first=0"),
         ({"first": 0, "errors": [0, 2, 0, 0]}, r"errors must be 0 or 1 for each of the 4 rows, got \[0, 2\]"),
         ({"first": 1, "weight": 0.5}, r"weight must be a number in \[1, inf\), got 0\.5; 1 is plain training"),
@@ -64,5 +64,5 @@ def test_errors_need_classes() -> None:
     net, curriculum = model(), Curriculum(JTT(N, first=1), targets, lambda z, y: (z[:, 0] - y) ** 2, batch_size=8)
     for batch in curriculum.epoch(net):
         curriculum.loss(net, batch)
-    with pytest.raises(TypeError, match="JTT works on classes"):
+    with pytest.raises(TypeError, match="JTT needs classes"):
         next(iter(curriculum.epoch(net)))

@@ -248,5 +248,5 @@ def test_what_is_missing_is_said() -> None:
     bare = Step(step.model, step.batch.with_(task=None), None, step.losses)
     with pytest.raises(ValueError, match="needs the forward and loss functions"):
         LRE(12, meta=meta).weigh(bare)
-    with pytest.raises(ValueError, match="only by a Curriculum"):
+    with pytest.raises(ValueError, match="only a Curriculum can hold out rows"):
         LRE(12).weigh(step)

@@ -215,5 +215,5 @@ def test_groups_are_taken_whole_and_the_last_by_its_hardest_rows() -> None:
 
 
 def test_facility_location_takes_no_groups() -> None:
-    with pytest.raises(ValueError, match="compares outputs, and groups= have none"):
+    with pytest.raises(ValueError, match="compares outputs, which groups= do not have"):
         MCL(4, 1, 1, 1.2, groups=[0, 0, 1, 1], diversity="facility")

@@ -106,9 +106,9 @@ def test_argmax_without_a_row_that_agrees_trains_on_nothing() -> None:
 @pytest.mark.parametrize("method", [Argmax(4, warmup=0), ELR(4)])
 def test_what_is_not_one_label_for_each_row_is_refused(method: Argmax | ELR) -> None:
     name = type(method).__name__
-    with pytest.raises(TypeError, match=f"{name} works on classes: the model must return logits"):
+    with pytest.raises(TypeError, match=f"{name} needs classes: the model must return logits"):
         method.loss(Step(None, Batch(None, torch.tensor([1]), torch.tensor([0])), torch.zeros(1), torch.ones(1)))
-    with pytest.raises(TypeError, match=f"{name} works on classes: targets"):
+    with pytest.raises(TypeError, match=f"{name} needs classes: targets"):
         method.loss(Step(None, Batch(None, torch.ones(1, 2), torch.tensor([0])), torch.zeros(1, 2), torch.ones(1)))
     pair = Pair(torch.tensor([0]), torch.tensor([1]), torch.tensor([0.5]))
     with pytest.raises(TypeError, match=f"{name} compares .* mixtures of two"):

@@ -233,5 +233,5 @@ def test_bad_knobs_are_refused(options: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize("y", [torch.tensor([0.1, 0.2]), torch.tensor([[0, 1], [1, 0]]), None])
 def test_labels_that_are_no_classes_are_refused(y: torch.Tensor | None) -> None:
     batch = Batch(None, y, torch.arange(2))
-    with pytest.raises(TypeError, match="RAPW works on classes.*pass classes="):
+    with pytest.raises(TypeError, match="RAPW needs classes.*pass classes="):
         RAPW(2, 1).weigh(Step(None, batch, torch.zeros(2, 2), torch.ones(2)))

@@ -64,7 +64,7 @@ def test_a_model_is_measured_once() -> None:
 
 
 def test_what_is_missing_or_wrong_is_named() -> None:
-    with pytest.raises(TypeError, match="'rho-loss' cannot be made without irreducible; pass irreducible="):
+    with pytest.raises(TypeError, match="'rho-loss' needs irreducible; pass irreducible="):
         methods.build("rho-loss", 6, 5)
     for options, words in (
         ({"irreducible": [1.0]}, r"irreducible must have one value for each of the 6 rows, shape \(6,\), got \(1,\)"),

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from torchcurriculum import Epoch, methods
 from torchcurriculum.functional.tscl import (
+    append_scores,
     boltzmann,
     difficulty_groups,
     epsilon_greedy,
-    remember,
+    moving_average,
     sample_changes,
     slope,
-    smooth,
     task_scores,
 )
 from torchcurriculum.methods import RLTeacher
@@ -101,9 +101,9 @@ def test_scores_leave_out_what_nobody_has_seen() -> None:
     assert scores[:2].tolist() == [-1.0, -3.0]
     assert scores[2].isnan()
     history = torch.tensor([[math.inf, 1.0, 1.0], [math.inf, 2.0, 2.0]])
-    assert remember(history, torch.tensor([5.0, math.nan, 2.0])).tolist() == [[math.inf, 1, 1], [5, 2, 2]]
+    assert append_scores(history, torch.tensor([5.0, math.nan, 2.0])).tolist() == [[math.inf, 1, 1], [5, 2, 2]]
     assert slope(torch.tensor([[math.inf], [2.0]])).tolist() == [0.0]
-    assert smooth(torch.tensor([1.0, 1.0]), torch.tensor([math.inf, 0.0]), 0.5).tolist() == [1.0, 0.5]
+    assert moving_average(torch.tensor([1.0, 1.0]), torch.tensor([math.inf, 0.0]), 0.5).tolist() == [1.0, 0.5]
 
 
 def test_a_task_that_was_never_rewarded_comes_first() -> None:

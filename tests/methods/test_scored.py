@@ -214,7 +214,7 @@ def test_what_is_missing_or_wrong_is_named() -> None:
     record.set_array("vog", np.zeros((2, 3)))
     with pytest.raises(RecordError, match="'vog' must hold one number for each of 2 samples"):
         difficulty(record, "vog")
-    with pytest.raises(ValueError, match="n of Scored is 5, and the method inside was made for 4 rows; pass n=4"):
+    with pytest.raises(ValueError, match="n of Scored is 5, but the method inside was made for 4 rows; pass n=4"):
         Scored(APW(4, q=2), 5)
     with pytest.raises(ValueError, match="score must be 'aum', 'el2n' or 'forgetting', got 'grand'"):
         Scored(Vanilla(), 4).difficulty("grand")
@@ -222,6 +222,6 @@ def test_what_is_missing_or_wrong_is_named() -> None:
         Scored("apw", 4)  # type: ignore[arg-type]
     curriculum = Curriculum(Scored(Vanilla(), N), Arrays(data().x, data().x[:, 0, 0, 0]), lambda z, y: z[:, 0] - y)
     net = model()
-    with pytest.raises(TypeError, match="Scored works on classes"):
+    with pytest.raises(TypeError, match="Scored needs classes"):
         curriculum.loss(net, next(iter(curriculum.epoch(net))))
     assert "scored" not in methods.names()

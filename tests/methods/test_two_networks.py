@@ -190,7 +190,7 @@ def test_a_second_look_at_the_same_batch_changes_nothing() -> None:
 def test_weights_of_another_model_are_refused() -> None:
     weights = Weights()
     weights.take(nn.Linear(2, 3))
-    with pytest.raises(ValueError, match="the weights hold 9 numbers and the model 6; it is another model"):
+    with pytest.raises(ValueError, match="the weights hold 9 numbers but the model 6; it is a different model"):
         weights.model_like(nn.Linear(2, 2))
 
 
@@ -228,7 +228,7 @@ def test_sop_starts_near_zero_and_refuses_other_outputs() -> None:
     method.weigh(Step(None, batch, torch.zeros(1, 3), torch.ones(1)))
     assert method.v.shape == (1000, 3)
     assert method.v[1:].std().item() == pytest.approx(1e-8, rel=0.1)  # row 0 has moved
-    with pytest.raises(ValueError, match="the model had 3 outputs and has 2 now; make the SOP anew"):
+    with pytest.raises(ValueError, match="the model had 3 outputs and has 2 now; make a new SOP"):
         method.weigh(Step(None, batch, torch.zeros(1, 2), torch.ones(1)))
 
 

@@ -1,4 +1,4 @@
-"""States that survive a crash at any moment, and a flag that lets a loop stop in order."""
+"""States that survive a crash at any moment, and a flag for stopping a loop cleanly."""
 
 from .disk import CheckpointError
 from .states import Checkpoint

@@ -5,7 +5,7 @@
     state-00000012/tensors.safetensors    every tensor of every part, by its path, such as model/0.weight
     state-00000012/state.json             format, number, the parts' structure, size and SHA-256 of both files
 
-No file in it names another file to read.
+No file refers to another file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["CheckpointError", "read", "write"]
 FORMAT = 1
 KIND = "torchcurriculum state"
 TENSORS, STATE = "tensors.safetensors", "state.json"
-NO_DIGEST = "0" * 64  # stands in state.json for its own checksum while that is computed
+NO_DIGEST = "0" * 64  # placeholder for the checksum of state.json while it is computed
 
 
 class CheckpointError(ValueError):
-    """A state that is not whole, with the file and the reason."""
+    """A state that cannot be used, with the file and the reason."""
 
 
 def write(folder: Path, number: int, tree: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -42,7 +42,7 @@ def write(folder: Path, number: int, tree: dict[str, Any], tensors: dict[str, Te
     path = folder / TENSORS
     try:
         save_file(_apart(tensors), path)
-    except SafetensorError as error:  # how safetensors names a full disk; what it cannot hold was refused before
+    except SafetensorError as error:  # safetensors' error for a full disk; unsupported values were refused before
         raise OSError(f"{path}: {error}") from error
     size, sha256 = path.stat().st_size, digest(path)
     sync(path)
@@ -55,7 +55,7 @@ def write(folder: Path, number: int, tree: dict[str, Any], tensors: dict[str, Te
 
 
 def read(folder: Path) -> tuple[int, dict[str, Any]]:
-    """The number and the parts of a state; CheckpointError if it is not whole, OSError if it cannot be read."""
+    """The number and the parts of a state; CheckpointError if it is damaged, OSError if it cannot be read."""
     head = _read_head(folder / STATE)
     try:
         tensors = _read_tensors(folder / TENSORS, **head["tensors"])
@@ -63,7 +63,7 @@ def read(folder: Path) -> tuple[int, dict[str, Any]]:
     except (CheckpointError, OSError):
         raise
     except (SafetensorError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        # A file with the right checksum and the wrong contents: not written by us, whatever it says.
+        # The checksum is right but the contents are wrong: not written by this library.
         raise CheckpointError(
             f"{folder} is not a saved state of this library ({type(error).__name__}: {error})"
         ) from error
@@ -72,11 +72,11 @@ def read(folder: Path) -> tuple[int, dict[str, Any]]:
 def _read_tensors(path: Path, bytes: int, sha256: str) -> dict[str, Tensor]:
     size = _size(path)
     if size != bytes:
-        words = "empty" if not size else "cut short" if size < bytes else "too long"
+        words = "empty" if not size else "truncated" if size < bytes else "too long"
         raise CheckpointError(f"{path} is {words}: {size} of {bytes} bytes")
     if digest(path) != sha256:
-        raise CheckpointError(f"{path} is damaged: its checksum is not the one it was written with")
-    # Copies: a tensor from a mapped file would change or fault with the file.
+        raise CheckpointError(f"{path} is damaged: its checksum does not match")
+    # Copies, because a memory-mapped tensor would change or fault with the file.
     return {name: value.clone() for name, value in load_file(path).items()}
 
 
@@ -87,7 +87,7 @@ def _read_head(path: Path) -> dict[str, Any]:
     try:
         head = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is cut short, damaged or no JSON ({error})") from error
+        raise CheckpointError(f"{path} is truncated, damaged or not JSON ({error})") from error
     if not isinstance(head, dict) or head.get("kind") != KIND:
         raise CheckpointError(f"{path} is not a saved state of this library")
     number = head.get("format")
@@ -96,18 +96,18 @@ def _read_head(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} has format {number!r}, and this version reads format {FORMAT}{newer}")
     own = str(head.get("sha256")).encode()
     if hashlib.sha256(raw.replace(own, NO_DIGEST.encode(), 1)).hexdigest().encode() != own:
-        raise CheckpointError(f"{path} is damaged: its checksum is not the one it was written with")
+        raise CheckpointError(f"{path} is damaged: its checksum does not match")
     return head
 
 
 def _size(path: Path) -> int:
-    """The size of a regular file in bytes; a link could lead elsewhere, and a pipe would block the reader."""
+    """The size of a regular file in bytes; refuses links, which may lead elsewhere, and pipes, which may block."""
     try:
         found = path.lstat()
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing") from None
     if not stat.S_ISREG(found.st_mode) or path.parent.is_symlink():
-        raise CheckpointError(f"{path} is a link or no plain file")
+        raise CheckpointError(f"{path} is not a regular file")
     return found.st_size
 
 
@@ -118,7 +118,7 @@ def digest(path: Path) -> str:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in host memory, none sharing its storage with another, as safetensors demands."""
+    """The tensors in host memory, without shared storage, as safetensors requires."""
     seen: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():

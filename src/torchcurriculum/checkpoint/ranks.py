@@ -1,4 +1,4 @@
-"""What the ranks of a run tell each other about states and signals: one number."""
+"""Exchange of one number between the ranks of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["from_first", "largest"]
 
 
 def from_first(number: int) -> int:
-    """The first rank's number, on every rank; returns after it has arrived everywhere."""
+    """The first rank's number, on every rank; returns after all ranks have it."""
     return _exchange(number, lambda held: dist.broadcast(held, 0))
 
 

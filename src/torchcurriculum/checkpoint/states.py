@@ -1,8 +1,8 @@
 """Numbered states of a run in a folder: safetensors + JSON, verified before anything is loaded.
 
-A state is written beside the others as ``state-00000012.part``, synced, and only then renamed; older states are removed
-afterwards. So whenever a run is killed, the newest state under its final name is whole. Checksums reveal a state that
-the disk damaged later.
+A state is written next to the others as ``state-00000012.part``, synced, and only then renamed; older states are
+removed afterwards. So if a run is killed, the newest state under its final name is complete. Checksums detect a state
+that was damaged on disk later.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NAME = re.compile(r"state-(\d{8,})(\.old)?")
 
 
 class Checkpoint:
-    """Numbered states of a run in a folder; the newest whole one is where a run goes on.
+    """Numbered states of a run in a folder; a run resumes from the newest intact one.
 
     A part is anything with ``state_dict`` and ``load_state_dict`` (a model, an optimizer, a schedule, a
     ``GradScaler``, a ``Curriculum``) or a dict of tensors, numbers, strings, lists and dicts, which ``load`` fills.
     Under ``torch.distributed`` all ranks call ``save`` and ``load``; the first one writes, and all return the same.
 
     Args:
-        folder: Where the states are; made when the first one is saved.
-        keep: How many states to keep, at least 1. With 2, a state that the disk damages later is no loss of the run.
+        folder: Where the states are; created with the first one.
+        keep: How many states to keep, at least 1. With 2, a run survives one state that is damaged on disk.
 
     Example:
         >>> import tempfile
@@ -57,10 +57,10 @@ class Checkpoint:
         self._looked = False
 
     def save(self, number: int, **parts: Any) -> bool:
-        """Writes a state. A disk that is full or refuses is reported by a warning, and the training goes on.
+        """Writes a state. If the disk is full or fails, warns and lets the training continue.
 
         Args:
-            number: Where the run is: steps or epochs done, growing. A state with the same number is replaced.
+            number: Steps or epochs done; must grow. A state with the same number is replaced.
             parts: What to save, by name.
 
         Returns:
@@ -68,12 +68,12 @@ class Checkpoint:
 
         Raises:
             TypeError: If a part holds something that safetensors and JSON cannot.
-            ValueError: If the folder holds a state as late as this one and was never looked at with ``load``: the run
-                would begin anew over one that could go on.
+            ValueError: If the folder holds a state at least as late as this one and ``load`` was never called: the run
+                would overwrite one that could be resumed.
         """
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ValueError(f"a state's number is a whole number from 0 on, got {number!r}")
-        # Every rank asks its parts, for the answer may need all ranks.
+            raise ValueError(f"the number of a state must be a whole number, at least 0, got {number!r}")
+        # On every rank, because a state_dict may need all ranks.
         tensors: dict[str, Tensor] = {}
         tree = {name: encode(_state_of(part), name, tensors) for name, part in parts.items()}
         done = False
@@ -85,9 +85,9 @@ class Checkpoint:
         return done
 
     def load(self, **parts: Any) -> int | None:
-        """Loads the newest state that is whole; those that are not are reported by a warning and passed over.
+        """Loads the newest intact state; warns about damaged ones and skips them.
 
-        Nothing is loaded into any part before the whole state is read and verified.
+        Loads nothing before the whole state is read and verified.
 
         Args:
             parts: What to load into, by the names they were saved under: the same kinds of objects, or dicts.
@@ -100,11 +100,11 @@ class Checkpoint:
         """
         for name, part in parts.items():
             if not isinstance(part, dict) and not hasattr(part, "load_state_dict"):
-                raise TypeError(f"load fills dicts and objects with load_state_dict; {name} is a {type(part).__name__}")
+                raise TypeError(f"load needs dicts or objects with load_state_dict; {name} is a {type(part).__name__}")
         found, state = self._newest()
         number = from_first(-1 if found is None else found)
         if number != (-1 if found is None else found):
-            words = "and the ranks of a run must see the same folder"
+            words = "but all ranks must see the same folder"
             raise ValueError(f"this rank finds state {found} in {self.folder}, the first one {number}, {words}")
         if found is None:
             return None
@@ -121,7 +121,7 @@ class Checkpoint:
         return found
 
     def _states(self) -> list[tuple[int, Path]]:
-        """Numbers and folders, the newest first; one that was being replaced comes after the one that replaced it."""
+        """Numbers and folders, newest first; a state that was being replaced comes after its replacement."""
         if not self.folder.exists():
             return []
         named = [(NAME.fullmatch(path.name), path) for path in self.folder.iterdir()]
@@ -138,7 +138,7 @@ class Checkpoint:
                 return number, state
             except (disk.CheckpointError, OSError) as error:
                 if is_first():
-                    warnings.warn(f"{error}; the state before it is taken", stacklevel=3)
+                    warnings.warn(f"{error}; falling back to the state before it", stacklevel=3)
         return None, {}
 
     def _try_to_write(self, number: int, tree: dict[str, Any], tensors: dict[str, Tensor]) -> bool:
@@ -154,9 +154,9 @@ class Checkpoint:
             with suppress(OSError):
                 shutil.rmtree(temporary)
             words = f"{error.filename or temporary}: {error.strerror or error}"
-            warnings.warn(f"state {number} could not be saved ({words}); the run goes on without it", stacklevel=4)
+            warnings.warn(f"state {number} could not be saved ({words}); the run continues without it", stacklevel=4)
             return False
-        with suppress(OSError):  # the state is saved; what is left over here goes with the next one
+        with suppress(OSError):  # the state is saved; leftovers are removed with the next one
             self._tidy(number)
         return True
 
@@ -164,8 +164,8 @@ class Checkpoint:
         if not self._looked:
             later = [held for held, _ in self._states() if held >= number]
             if later:
-                words = f"{self.folder} holds state {later[0]} of an earlier run, and this one is at {number}"
-                raise ValueError(f"{words}. Call load before the training, or choose another folder.")
+                words = f"{self.folder} holds state {later[0]} of an earlier run, but this run is at {number}"
+                raise ValueError(f"{words}. Call load before training to resume it, or choose another folder.")
             self._looked = True
 
     def _put_in_place(self, temporary: Path) -> None:
@@ -179,9 +179,9 @@ class Checkpoint:
         sync(self.folder)
 
     def _tidy(self, number: int) -> None:
-        """Removes what was replaced, and all but the newest ``keep`` states up to this one.
+        """Removes replaced states, and all but the newest ``keep`` up to this one.
 
-        A later one, which ``load`` passed over, stays until the run gets there: a newer version may have written it.
+        Later states, which ``load`` skipped, stay until the run gets there: a newer version may have written them.
         """
         older = [path for held, path in self._states() if held <= number and not path.suffix]
         for path in [*older[self.keep :], *self.folder.glob("state-*.old")]:

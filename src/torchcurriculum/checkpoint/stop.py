@@ -15,7 +15,7 @@ __all__ = ["GracefulStop"]
 
 
 class GracefulStop(AbstractContextManager["GracefulStop"]):
-    """Turns Ctrl-C and SIGTERM into a flag, so that a loop can save a state and leave.
+    """Turns Ctrl-C and SIGTERM into a flag, so that a loop can save its state and stop.
 
     A second Ctrl-C interrupts at once. Restores the previous signal handlers on exit. Python delivers signals to the
     main thread only; in another thread the flag is never set.
@@ -24,7 +24,7 @@ class GracefulStop(AbstractContextManager["GracefulStop"]):
         >>> with GracefulStop() as stop:
         ...     for step in range(1000):
         ...         if step == 3:
-        ...             signal.raise_signal(signal.SIGTERM)     # somebody ends the job
+        ...             signal.raise_signal(signal.SIGTERM)     # the scheduler ends the job
         ...         if stop.requested:
         ...             break                                   # after checkpoint.save(...)
         >>> step, stop.status
@@ -49,18 +49,18 @@ class GracefulStop(AbstractContextManager["GracefulStop"]):
 
     @property
     def requested(self) -> bool:
-        """Whether to stop now. With several ranks, whether any of them was told to: all must look at the same time."""
+        """Whether to stop now. True on all ranks if any of them got a signal; all ranks must call it together."""
         if not self._agreed:
             self._agreed = bool(largest(int(self.signal is not None)))
         return self._agreed
 
     @property
     def status(self) -> int:
-        """The exit status by convention: 128 + the signal's number; 0 if none came to this process."""
+        """The exit status by convention: 128 + the signal's number; 0 if this process got none."""
         return 0 if self.signal is None else 128 + int(self.signal)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a child that inherited this handler; Ctrl-C is its parent's affair
+        if os.getpid() != self._process:  # a child process inherited this handler; its parent handles Ctrl-C
             if number == signal.SIGTERM:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 signal.raise_signal(signal.SIGTERM)

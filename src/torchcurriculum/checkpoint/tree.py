@@ -1,7 +1,7 @@
 """A nested state as JSON and named tensors, and back: every type that PyTorch's state dicts hold, and no pickle.
 
-What JSON cannot say is an object with a single key that begins with "$": ``{"$tuple": [1, 2]}``. A dict with such keys,
-or with keys that are no strings, is a list of pairs.
+Values that JSON lacks become an object with a single key that begins with "$": ``{"$tuple": [1, 2]}``. A dict with such
+keys, or with keys that are not strings, becomes a list of pairs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
     Args:
         value: Tensors, numbers, strings, None, numpy arrays, and lists, tuples and dicts of them.
-        path: What to call the value.
-        tensors: Is filled.
+        path: The name of the value.
+        tensors: Receives the tensors.
 
     Returns:
         What ``json.dumps`` takes.
 
     Raises:
-        TypeError: If there is something else inside; the message says where.
+        TypeError: If it holds anything else; the message says where.
 
     Example:
         >>> tensors = {}
@@ -54,13 +54,13 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, tensors)
     raise TypeError(
-        f"{path} is a {type(value).__name__}, and a state holds tensors, numbers, strings, lists and dicts only; "
-        "give the part a state_dict that leaves it out or says it in these"
+        f"{path} is a {type(value).__name__}, but a state can hold only tensors, numbers, strings, lists and dicts; "
+        "give the part a state_dict that omits or converts it"
     )
 
 
 def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """What ``encode`` was given, from its JSON and the tensors.
+    """The inverse of ``encode``.
 
     Example:
         >>> decode({"$dict": [[0, {"$tuple": [1, {"$tensor": "x"}]}]]}, {"x": torch.ones(1)})
@@ -78,7 +78,7 @@ def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _encode_tensor(value: Tensor, path: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
     if value.layout != torch.strided or value.is_quantized or value.device.type == "meta":
-        raise TypeError(f"{path} is a tensor that is sparse, quantized or without data; a state holds plain tensors")
+        raise TypeError(f"{path} is a sparse, quantized or meta tensor; a state can hold only dense ones")
     if value.is_complex():
         return {"$complex": _encode_tensor(torch.view_as_real(value.detach().resolve_conj()), path, tensors)}
     name = path

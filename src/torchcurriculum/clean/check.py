@@ -15,14 +15,14 @@ __all__ = ["Helped", "helped"]
 
 @dataclass(frozen=True)
 class Helped:
-    """Held-out accuracy before and after a fix, over the rows that it leaves as they are.
+    """Held-out accuracy before and after a fix, over the rows that it leaves unchanged.
 
     Attributes:
         rows: How many these are.
         before: Accuracy of classifiers trained on the given labels.
         after: Accuracy of classifiers trained on the corrected ones.
-        only_before: Rows that only the former have right.
-        only_after: Rows that only the latter have right.
+        only_before: Rows that only the former get right.
+        only_after: Rows that only the latter get right.
     """
 
     rows: int
@@ -32,7 +32,7 @@ class Helped:
     only_after: int
 
     def summary(self) -> str:
-        """Both figures in a few lines."""
+        """A summary in a few lines."""
         return (
             f"held-out accuracy on the {self.rows:,} rows whose labels stay: {self.before:.1%} before, "
             f"{self.after:.1%} after\n(same split; {self.only_after:,} rows are right only after, "
@@ -47,16 +47,16 @@ def helped(
     seed: int = 0,
     watch: Watch = lambda what, done, total: None,
 ) -> Helped:
-    """Trains with the given and with the corrected labels, and asks both about rows they were not trained on.
+    """Trains with the given and with the corrected labels, and tests both on held-out rows.
 
-    Rows whose labels change are trained on and not asked about: their right label is what the two disagree on. So the
-    comparison does not reward a fix for agreeing with itself.
+    Rows whose labels change are only trained on, since the two disagree about their right label. So a fix is not
+    rewarded for agreeing with itself.
 
     Args:
         data: The user's data.
         changes: New labels by row, None for a row that is dropped.
-        folds: How many parts.
-        seed: Everything drawn is a function of it.
+        folds: Number of folds.
+        seed: Random seed.
         watch: Called as ``watch(what, done, total)``.
     """
     place = {name: number for number, name in enumerate(data.classes)}
@@ -64,7 +64,7 @@ def helped(
     after, kept = data.labels.copy(), np.ones(len(data), bool)
     for number, row in enumerate(data.rows.tolist()):
         if row in changes:
-            kept[number] = changes[row] in place  # a new class has too few rows to be learnt
+            kept[number] = changes[row] in place  # a new class has too few rows to learn
             after[number] = place.get(changes[row] or "", after[number])
     same = ~np.isin(data.rows, list(changes))
     right = []

@@ -1,4 +1,4 @@
-"""What a column of a table holds: numbers, dates, categories, text or the names of rows; and features of it."""
+"""The kind of a table's column (number, date, category, text, id), and its features."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ DATES += ("%d/%m/%y",)
 DATES += ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2}, \d{4}.*")
-FIT = 0.95  # of the cells that are not missing must be of a kind
-SAMPLE = 1000  # cells that a kind is guessed from
-WORDS = 3.0  # of a cell, on average, that make it text
+FIT = 0.95  # share of non-missing cells that must be of a kind
+SAMPLE = 1000  # cells from which the kind is guessed
+WORDS = 3.0  # per cell on average, from which on a column is text
 CATEGORIES = 40  # one feature each; rarer ones share one
-FEW = 20  # values of a number that is not spread evenly
+FEW = 20  # distinct values of a number that is not continuous
 
 
 @dataclass
 class Taken:
-    """A column that was understood.
+    """A column and how it is used.
 
     Attributes:
         kind: ``"number"``, ``"yes/no"``, ``"date"``, ``"category"``, ``"text"``, ``"id"`` or ``"left out"``.
-        why: For people.
-        make: ``make() -> (N, d) float32`` features; None for ids, for what is left out, and for text.
+        why: The reason, for the user.
+        make: ``make() -> (N, d) float32`` features; None for ids, text and columns left out.
         texts: ``texts() -> N texts``, for text.
     """
 
@@ -51,7 +51,7 @@ class Taken:
 
 
 def decimal_mark(samples: list[list[str]], separator: str | None) -> str:
-    """``"."`` or ``","``: the mark that makes more cells of a file numbers; each column has one vote.
+    """``"."`` or ``","``: the decimal mark that makes more cells of a file numbers; each column has one vote.
 
     Example:
         >>> decimal_mark([["1,5", "2,25"], ["1.061", "2.400"]], ","), decimal_mark([["1,061"]], ",")
@@ -70,16 +70,16 @@ def decimal_mark(samples: list[list[str]], separator: str | None) -> str:
 
 
 def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) -> Taken:
-    """Understands a column.
+    """Decides how to use a column.
 
     Args:
         name: Its name.
-        cells: A pandas Series: text with everything as it stands in the file, or typed values of a Parquet file.
+        cells: A pandas Series: the raw text of the file, or typed values of a Parquet file.
         mark: The file's decimal mark, for numbers that can be read in two ways.
-        ordered: (N,) the labels, if the file is sorted by them: then what only counts the rows gives them away.
+        ordered: (N,) the labels, if the file is sorted by them, so that a row counter would leak them.
 
     Returns:
-        How it is taken.
+        How it is used.
     """
     import pandas as pd
 
@@ -126,7 +126,7 @@ def _take_typed(name: str, cells: Any, ordered: np.ndarray | None) -> Taken:
 def _as_number(
     name: str, plain: Any, missing: np.ndarray, some: list[str], mark: str, ordered: np.ndarray | None
 ) -> Taken | None:
-    """Numbers, with thousands, currencies and either decimal mark; a few cells that are none count as missing."""
+    """Numbers with thousands separators, currencies and either decimal mark; a few other cells count as missing."""
     import pandas as pd
 
     clean = [cell.translate(CURRENCY) for cell in some]
@@ -135,7 +135,7 @@ def _as_number(
     if fits[mark] < FIT * len(some):
         return None
     values = np.full(len(plain), np.nan)
-    if mark == ".":  # most numbers need no more
+    if mark == ".":  # enough for most numbers
         values = pd.to_numeric(plain.where(~missing), errors="coerce").to_numpy(np.float64, na_value=np.nan).copy()
     rest = np.isnan(values) & ~missing
     why = ""
@@ -153,7 +153,7 @@ def _as_number(
         return None
     if bad.any():
         first = str(plain[bad].iloc[0])[:20]
-        why = f"{why}; " * bool(why) + f"{int(bad.sum()):,} cells such as {first!r} are no numbers and count as empty"
+        why = f"{why}; " * bool(why) + f"{int(bad.sum()):,} cells such as {first!r} are not numbers and count as empty"
     return _number(name, values, "number", why, ordered)
 
 
@@ -169,7 +169,7 @@ def _number(name: str, values: np.ndarray, kind: str, why: str, ordered: np.ndar
     if whole and ID.search(name.strip()):
         return Taken("id", "whole numbers, each once")
     if ordered is not None and distinct == len(values) and ((steps > 0).all() or (steps < 0).all()):
-        return Taken("left out", "the file is sorted by it and by the label, so that it would give the label away")
+        return Taken("left out", "the file is sorted by it and by the label, so it would leak the label")
     gaps = len(values) - len(known)
     why = "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part)
     return Taken(kind, why, lambda: scaled(values))

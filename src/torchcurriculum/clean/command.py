@@ -1,4 +1,4 @@
-"""``curriculum clean``: from a user's own data to a proposal, a review page and, where it is sure, corrected data."""
+"""``curriculum clean``: from a user's own data to a proposal, a review page and optionally corrected data."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .views import surely
 __all__ = ["PAGE", "clean", "propose"]
 
 PAGE = "review.html"
-LEARNT, SMALL = 0.25, 30  # found rows of a class, and rows of a class that must be found if there are fewer
-SHOWN = 3000  # suspects with something to look at
+LEARNT, SMALL = 0.25, 30  # least recall of a class, for classes with fewer rows than SMALL
+SHOWN = 3000  # suspects with a preview
 TOP = 10  # suspects that are printed
-TELLING = 2  # columns in the sentence that says why
+TELLING = 2  # columns named in the reason
 
 
 def clean(
@@ -46,11 +46,11 @@ def clean(
 
     Args:
         data: A CSV, TSV or Parquet file, or a folder of pictures or texts with one folder for each class.
-        out: Where corrected data go, in which only labels that it is sure of are changed; None writes none.
+        out: Where to write corrected data, in which only sure labels are changed; None writes none.
         review: The folder for the proposal and the page; by default the name of the data with ``-review``.
-        folds: How many parts; each is judged by networks trained on the others.
+        folds: Number of folds; each is judged by networks trained on the others.
         epochs: Epochs of each network.
-        seed: Everything drawn is a function of it.
+        seed: Random seed.
         echo: Called with each line of output.
         options: Of the reader, see ``read``.
 
@@ -64,9 +64,9 @@ def clean(
     if folds < 2:
         raise ValueError(f"--folds must be at least 2, got {folds}")
     if out is not None and Path(out).exists():
-        raise ValueError(f"{out} exists; give another name by --out, or delete it")
+        raise ValueError(f"{out} exists; choose another --out, or delete it")
     if data.is_dir() and data.resolve() in place.resolve().parents:
-        raise ValueError(f"{place} lies in the data itself; name a folder outside of {data} by --review")
+        raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
@@ -100,27 +100,27 @@ def propose(
     drop: Sequence[str] = (),
     features: str | None = None,
 ) -> Proposal:
-    """A proposal of what an audit found: the rows that it calls wrong, the most suspicious first.
+    """A proposal from an audit: the rows with labels that look wrong, the most suspicious first.
 
     Args:
         source: The data.
         found: The audit.
-        by: What it was made from.
+        by: The cross-validated predictions.
         sure: (N,) bool, see ``surely``.
         drop: Columns that were left out by the user.
-        features: What the user chose.
+        features: The user's choice.
     """
     assert found.suggested is not None
     assert found.suggestion_probability is not None
     rows = [int(row) for row in found.order if found.issue[row]]
-    telling, notes = _Telling(source), [*source.notes]
+    evidence, notes = _Evidence(source), [*source.notes]
     if rows and not sure.any():
-        notes.append("No label is sure enough to be changed without asking: two halves of the columns must agree.")
+        notes.append("No label is sure enough to be changed without review: two halves of the columns must agree.")
     suspects = []
     for place, row in enumerate(rows):
         suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
         given = int(source.labels[row])
-        why, first = telling(row, given, suggested)
+        why, first = evidence(row, given, suggested)
         suspects.append(
             Suspect(
                 row=int(source.rows[row]),
@@ -142,20 +142,20 @@ def propose(
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
     if source.skipped:
-        notes.append(f"{len(source.skipped):,} rows were not looked at.")
+        notes.append(f"{len(source.skipped):,} rows were not examined.")
     method = f"{by.words}, {by.seconds:.0f} s"
     return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
 
 
 def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
-    """Leaves out small classes that the classifiers hardly ever find: their rows cannot be judged."""
+    """Leaves out small classes that the classifiers hardly ever predict, since their rows cannot be judged."""
     counts = np.bincount(source.labels, minlength=len(source.classes))
     right = np.bincount(source.labels[by.probabilities.argmax(1) == source.labels], minlength=len(counts))
     keep = (right >= LEARNT * counts) | (counts >= max(SMALL, len(source) // 50))
     if keep.all() or keep.sum() < 2:
         return source, by
     rows = np.flatnonzero(keep[source.labels])
-    gone = [(source.ids[row], "its class is too small to be learnt") for row in np.flatnonzero(~keep[source.labels])]
+    gone = [(source.ids[row], "its class is too small to learn") for row in np.flatnonzero(~keep[source.labels])]
     shares = by.probabilities[rows][:, keep]
     small = replace(
         source,
@@ -173,7 +173,7 @@ def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
 def _opinion(source: UserData, shares: np.ndarray, given: int, suggested: int) -> str:
     names = source.classes
     return (
-        f"Networks that did not see this label say {names[suggested]!r} with {shares[suggested]:.0%} and "
+        f"Networks that did not see this label predict {names[suggested]!r} with {shares[suggested]:.0%} and "
         f"{names[given]!r} with {shares[given]:.0%}."
     )
 
@@ -188,8 +188,8 @@ def _shown(source: UserData, row: int, first: Sequence[str]) -> dict[str, Any]:
     return shown
 
 
-class _Telling:
-    """Which columns of a table tell two classes apart in a row, by the distance to the classes' means."""
+class _Evidence:
+    """Finds the columns that distinguish two classes in a row, by the distance to the class means."""
 
     def __init__(self, source: UserData) -> None:
         self.source = source
@@ -200,7 +200,7 @@ class _Telling:
             self.means, self.spread = sums / count, x.var(0).astype(np.float64) + 1e-6
 
     def __call__(self, row: int, given: int, suggested: int) -> tuple[str, list[str]]:
-        """A sentence, or "", and the columns, the most telling first."""
+        """A sentence, or "", and the columns, the strongest first."""
         source = self.source
         if source.kind != "table":
             return "", []
@@ -216,14 +216,14 @@ class _Telling:
 
 
 def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
-    """What was found, for a terminal."""
+    """A summary for the terminal."""
     lines = [found.summary()]
     if not proposal.rows and not found.health:
-        lines.append("The first to look at, if you like:")
+        lines.append("The most suspicious ones, to check by hand:")
         lines += [f"  {source.ids[row]:<24} {source.classes[source.labels[row]]}" for row in found.order[:TOP]]
     if not proposal.rows:
         return lines
-    lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without asking.")
+    lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without review.")
     pairs = Counter((one.given, one.suggested) for one in proposal.rows)
     lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
     lines.append("The most suspicious:")

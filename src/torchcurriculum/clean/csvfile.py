@@ -1,4 +1,4 @@
-"""Separated text files of others: encoding, separator and quotes are found out rather than asked for."""
+"""Delimited text files: detects encoding, separator and quotes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Literal, NamedTuple
 __all__ = ["Layout", "find_layout", "records"]
 
 SEPARATORS = ",;\t|"
-LINES = 200  # records that the separator is looked for in
+LINES = 200  # records used to detect the separator
 BLOCK = 2**22
-END = "\x1eend"  # put after the last line: inside of a cell, it shows a quote that was never closed
+END = "\x1eend"  # appended to the file: if it ends up inside a cell, a quote was never closed
 BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 class Layout(NamedTuple):
-    """How a file is written: its encoding as Python calls it, its separator, and whether cells may stand in quotes."""
+    """The format of a file: its encoding (Python's name), its separator, and whether cells may be quoted."""
 
     encoding: str
     separator: str
@@ -29,12 +29,12 @@ class Layout(NamedTuple):
 
 
 def find_layout(path: Path, separator: str | None = None, encoding: str | None = None) -> Layout:
-    """Finds out how a separated text file is written.
+    """Detects the format of a delimited text file.
 
     Args:
         path: The file.
-        separator: One letter, if it is known.
-        encoding: If it is known.
+        separator: One character, if known.
+        encoding: If known.
 
     Raises:
         ValueError: If the file is empty or binary, has one column only, or cannot be read in ``encoding``.
@@ -47,18 +47,18 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
         Layout(encoding='cp1252', separator=';', quotes=True)
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; there must be a CSV, TSV or Parquet file, or a folder")
+        raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
     if separator is not None and len(separator) != 1:
-        raise ValueError(f"--sep (separator) must be one letter, got {separator!r}")
+        raise ValueError(f"--sep (separator) must be one character, got {separator!r}")
     encoding = _known(encoding) if encoding else _encoding(path)
     if not _decodes(path, encoding):
-        raise ValueError(f"{path} is no text in {encoding}; leave out --encoding, or name the right one")
+        raise ValueError(f"{path} is not text in {encoding}; omit --encoding, or give the right one")
     sep = separator or _separator(path, encoding)
     return Layout(encoding, sep, _quotes(path, encoding, sep))
 
 
 def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """(number of its last line, its cells) of each record, the header first; blank lines are passed over."""
+    """(number of its last line, its cells) of each record, the header first; skips blank lines."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE
     with open(path, encoding=layout.encoding, newline="") as file:
         reader = csv.reader(itertools.chain(file, [END]), delimiter=layout.separator, quoting=quoting)
@@ -78,7 +78,7 @@ def _known(encoding: str) -> str:
     try:
         return codecs.lookup(encoding).name
     except LookupError:
-        raise ValueError(f"there is no encoding called {encoding!r}; common ones: utf-8, cp1252, utf-16") from None
+        raise ValueError(f"unknown encoding {encoding!r}; common ones: utf-8, cp1252, utf-16") from None
 
 
 def _encoding(path: Path) -> str:
@@ -89,11 +89,11 @@ def _encoding(path: Path) -> str:
     for mark, name in BOMS.items():
         if head.startswith(mark):
             return name
-    if b"\0" in head:  # UTF-16 without a mark: one of two bytes is 0 in Latin text
+    if b"\0" in head:  # UTF-16 without a byte order mark: every other byte is 0 in Latin text
         even, odd = head[::2].count(0), head[1::2].count(0)
         if max(even, odd) > 0.3 * len(head) and min(even, odd) < 0.05 * len(head):
             return "utf-16-be" if even > odd else "utf-16-le"
-        raise ValueError(f"{path} is no text: it holds NUL bytes; give a CSV, TSV or Parquet file")
+        raise ValueError(f"{path} is not text: it holds NUL bytes; give a CSV, TSV or Parquet file")
     return next((name for name in ("utf-8", "cp1252") if _decodes(path, name)), "latin-1")
 
 
@@ -110,11 +110,11 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(path: Path, encoding: str) -> str:
-    """The separator by which most of the first records have the header's number of cells; of equals, that with more."""
+    """The separator for which most of the first records have as many cells as the header; in a tie, more cells win."""
     found = []
     for separator in SEPARATORS:
         widths: list[int] = []
-        with contextlib.suppress(ValueError):  # damage further down is told by who reads it all
+        with contextlib.suppress(ValueError):  # damage further down is reported when the whole file is read
             for _, cells in itertools.islice(records(path, Layout(encoding, separator)), LINES):
                 widths.append(len(cells))
         if widths and widths[0] > 1:
@@ -122,12 +122,12 @@ def _separator(path: Path, encoding: str) -> str:
             found.append((sum(width == widths[0] for width in widths) / len(widths), usual, separator))
     if not found:
         words = "its first line holds none of the separators , ; tab |"
-        raise ValueError(f"{path} has one column: {words}; name another by --sep, and check that it is a table")
+        raise ValueError(f"{path} has one column: {words}; give another with --sep, and check that it is a table")
     return max(found)[2]
 
 
 def _quotes(path: Path, encoding: str, separator: str) -> bool:
-    """Whether quotes enclose cells. In tab-separated text they often stand for themselves."""
+    """Whether quotes enclose cells. In tab-separated text they are often literal."""
     if separator != "\t":
         return True
     try:
@@ -135,6 +135,6 @@ def _quotes(path: Path, encoding: str, separator: str) -> bool:
         plain = Counter(len(cells) for _, cells in records(path, Layout(encoding, separator, quotes=False)))
     except ValueError:
         return False
-    if len(plain) == 1:  # each line is a record: quotes must not join two
+    if len(plain) == 1:  # each line is a record, so quotes must not join two
         return sum(widths.values()) == sum(plain.values())
     return len(widths) <= len(plain)

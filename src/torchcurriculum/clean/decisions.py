@@ -1,4 +1,4 @@
-"""What a person decided about the suspects of a proposal, as JSON or as CSV."""
+"""A person's decisions about the suspects of a proposal, as JSON or CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Decision:
         given: Its label in the data.
         decision: ``"accept"`` the suggestion, ``"keep"`` the given label, ``"drop"`` the row, or ``"other"`` label.
         label: The new label, for accept and other.
-        id: What the user calls the row.
+        id: The user's name for the row.
     """
 
     row: int
@@ -44,7 +44,7 @@ class Decision:
             raise ValueError(f"a row must be a number from 0, got {self.row!r}")
         if self.decision not in DECISIONS:
             known = ", ".join(DECISIONS)
-            raise ValueError(f"row {self.row}: a decision is one of {known}, got {self.decision!r}")
+            raise ValueError(f"row {self.row}: a decision must be one of {known}, got {self.decision!r}")
         texts: dict[str, str | None] = {"given": self.given, **({} if self.id is None else {"id": self.id})}
         if self.decision in ("accept", "other"):
             texts["label"] = self.label
@@ -61,8 +61,8 @@ class Decisions:
 
     Attributes:
         rows: The decisions, each row at most once.
-        proposal: The ``key`` of the proposal, or None where the file does not say it (CSV).
-        source: The data, or None where the file does not say it (CSV).
+        proposal: The ``key`` of the proposal, or None if the file lacks it (CSV).
+        source: The data, or None if the file lacks it (CSV).
 
     Example:
         >>> import tempfile
@@ -80,21 +80,21 @@ class Decisions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", list(self.rows))
         if len({one.row for one in self.rows}) != len(self.rows):
-            raise ValueError("there are two decisions about one row")
+            raise ValueError("two decisions are about the same row")
         if self.proposal is not None and not isinstance(self.proposal, str):
             raise ValueError(f"proposal must be a text, got {self.proposal!r}")
 
     @classmethod
     def of(cls, proposal: Proposal, rows: Sequence[Decision] = ()) -> Decisions:
-        """Decisions about a proposal; each must be about one of its rows and know its label."""
+        """Decisions about a proposal; each must name one of its rows and its label."""
         given = {one.row: one.given for one in proposal.rows}
         for one in rows:
             if given.get(one.row) != one.given:
-                raise ValueError(f"there is no suspect in row {one.row} with the label {one.given!r}")
+                raise ValueError(f"the proposal has no row {one.row} with the label {one.given!r}")
         return cls(rows, proposal.key, proposal.source)
 
     def write(self, path: str | Path) -> Path:
-        """Writes them, as CSV where the name ends so and else as JSON; an existing file is overwritten."""
+        """Writes them, as CSV if the name ends in .csv and else as JSON; overwrites an existing file."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with overwrite(path, durable=True, newline="") as file:
@@ -108,7 +108,7 @@ class Decisions:
         return json.dumps({"format": FORMAT, "proposal": self.proposal, "source": source, "decisions": rows}) + "\n"
 
     def as_csv(self) -> str:
-        """A table for people; texts that a spreadsheet would run are written behind an apostrophe."""
+        """A CSV table; texts that a spreadsheet would run as formulas get a leading apostrophe."""
         held = io.StringIO()
         writer = csv.writer(held, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -117,18 +117,18 @@ class Decisions:
 
     @classmethod
     def read(cls, path: str | Path) -> Decisions:
-        """Reads and checks what ``write`` or the review page wrote."""
+        """Reads and checks a file from ``write`` or the review page."""
         path = Path(path)
         try:
             return cls._from_csv(path) if path.suffix.lower() == ".csv" else cls.from_dict(read_json(path, "decisions"))
         except (ValueError, TypeError, csv.Error) as error:
             if str(path) in str(error):
                 raise
-            raise ValueError(f"{path} holds no decisions that can be used: {error}") from None
+            raise ValueError(f"{path} holds no usable decisions: {error}") from None
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Decisions:
-        """Decisions from JSON; ValueError where they are something else."""
+        """Decisions from JSON; ValueError if they are malformed."""
         if held.get("format") != FORMAT or not isinstance(held.get("decisions"), list):
             raise ValueError(f"this version reads decisions of format {FORMAT} only")
         source = held.get("source")
@@ -138,7 +138,7 @@ class Decisions:
         rows = []
         for row in held["decisions"]:
             if not isinstance(row, dict) or not set(row) <= set(COLUMNS):
-                raise ValueError(f"a decision has the parts {', '.join(COLUMNS)}, got {row!r}")
+                raise ValueError(f"a decision must have the fields {', '.join(COLUMNS)}, got {row!r}")
             rows.append(Decision(**row))
         return cls(rows, held.get("proposal"), None if source is None else Source(**source))
 

@@ -1,8 +1,8 @@
-"""CSV and TSV files changed in place of one cell: every other byte of a kept row stays as it was.
+"""Edits single cells of CSV and TSV files; every other byte of a kept row stays the same.
 
 The file is decoded, the records are found as Python's ``csv`` finds them (a quote opens a cell only at its beginning,
-``""`` is a quote, an empty line is not a record), and only the letters of the cells that change are replaced. Decoding
-must give the same bytes back, or the file is refused.
+``""`` is a quote, an empty line is not a record), and only the characters of changed cells are replaced. Files that do
+not round-trip through decoding are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Record:
-    """A record: where it begins, where its letters stop, and where the next line begins."""
+    """A record: where it begins, where its text ends, and where the next line begins."""
 
     start: int
     stop: int
@@ -37,13 +37,13 @@ class Record:
 
 
 class Delimited:
-    r"""A CSV or TSV file as text whose cells can be replaced one by one.
+    r"""A CSV or TSV file as text with replaceable cells.
 
     Args:
         raw: The bytes of the file.
-        encoding: As Python calls it.
-        separator: One letter.
-        quotes: Whether cells may stand in quotes; in tab-separated text, quotes often stand for themselves.
+        encoding: Python's name of it.
+        separator: One character.
+        quotes: Whether cells may be quoted; in tab-separated text, quotes are often literal.
 
     Example:
         >>> file = Delimited(b'id;label\r\n1;"a;b"\r\n\r\n2; cat \r\n', "latin-1", ";")
@@ -63,7 +63,7 @@ class Delimited:
         except (UnicodeError, LookupError) as error:
             raise ValueError(f"the file cannot be read as {encoding}: {error}") from None
         if not same:
-            raise ValueError(f"the file cannot be changed: in {encoding}, its bytes would not be the same again")
+            raise ValueError(f"the file cannot be edited: in {encoding}, its unchanged bytes would not stay the same")
         self.separator, self.quotes = separator, quotes
         plain = rf"[^{re.escape(separator)}\r\n]*"
         self._cell = re.compile((QUOTED.pattern + plain + "|" if quotes else "") + plain)
@@ -76,7 +76,7 @@ class Delimited:
         self.header = self.values(head)
 
     def records(self) -> Iterator[Record]:
-        """The records after the header, in order; blank lines are left out."""
+        """The records after the header, in order; blank lines are skipped."""
         return self._records(self._head.end)
 
     def _records(self, start: int) -> Iterator[Record]:
@@ -91,7 +91,7 @@ class Delimited:
             start = end
 
     def _quoted_end(self, start: int) -> Span:
-        """Where a record with quotes stops, which need not be in the same line."""
+        """Where a quoted record ends, possibly in another line."""
         for cell in self._cells(start):
             stop = cell[1]
         found = LINE_END.match(self.text, stop)
@@ -100,7 +100,7 @@ class Delimited:
     def _cells(self, start: int) -> Iterator[Span]:
         while True:
             found = self._cell.match(self.text, start)
-            assert found is not None  # it matches nothing, too
+            assert found is not None  # it can match the empty string
             yield found.span()
             start = found.end()
             if self.text[start : start + 1] != self.separator:
@@ -126,14 +126,14 @@ class Delimited:
         return start, max(start, stop - (len(text) - len(text.rstrip(self._blank))))
 
     def column(self, name: str) -> int:
-        """The place of a column."""
+        """The position of a column."""
         places = [place for place, head in enumerate(self.header) if head == name.strip()]
         if len(places) != 1:
-            raise ValueError(f"{len(places)} columns are called {name!r}; the header is {self.header}")
+            raise ValueError(f"{len(places)} columns are named {name!r}; the header is {self.header}")
         return places[0]
 
     def labels(self, name: str, rows: Container[int] | None = None) -> dict[int, str]:
-        """The texts of a column by row, of all rows or of some; empty where a record is too short to have it."""
+        """The texts of a column by row, of all rows or of some; empty if a record is too short."""
         place, found = self.column(name), {}
         for row, record in enumerate(self.records()):
             if rows is None or row in rows:
@@ -144,11 +144,11 @@ class Delimited:
     def _place(self, record: Record, place: int) -> Span:
         cell = next(itertools.islice(self._cells(record.start), place, None), None)
         if cell is None:
-            raise ValueError(f"the record at letter {record.start:,} is too short to have a label")
+            raise ValueError(f"the record at character {record.start:,} is too short to have a label")
         return cell
 
     def relabelled(self, name: str, labels: Mapping[int, str | None]) -> bytes:
-        """The file with other labels in some rows; None leaves the row out."""
+        """The file with new labels in some rows; None drops the row."""
         place = self.column(name)
         pieces, done = list[str](), 0
         for row, record in enumerate(self.records()):
@@ -168,7 +168,7 @@ class Delimited:
         return self._encoded([*pieces, self.text[done:]])
 
     def weighted(self, name: str, weights: Mapping[int, str]) -> bytes:
-        """The file with one more column, the last; rows get 1 by default, and damaged ones are left as they are."""
+        """The file with one more column, the last; rows get 1 by default, and damaged ones are unchanged."""
         if name in self.header:
             raise ValueError(f"the file already has a column {name!r}")
         head = self._head
@@ -184,7 +184,7 @@ class Delimited:
     def _written(self, label: str, quoted: bool) -> str:
         marks = ("\r", "\n", self.separator)
         if not self.quotes and any(mark in label for mark in marks):
-            raise ValueError(f"the label {label!r} cannot stand in a file without quotes")
+            raise ValueError(f"the label {label!r} cannot be written to a file without quotes")
         needed = any(mark in label for mark in ('"', *marks)) or label != label.strip(self._blank)
         return '"' + label.replace('"', '""') + '"' if quoted or (needed and self.quotes) else label
 
@@ -193,4 +193,4 @@ class Delimited:
             return "".join(pieces).encode(self.encoding, "surrogateescape")
         except UnicodeEncodeError as error:
             letters = error.object[error.start : error.end]
-            raise ValueError(f"a label holds {letters!r}, which {self.encoding} cannot write") from None
+            raise ValueError(f"a label contains {letters!r}, which {self.encoding} cannot encode") from None

@@ -1,4 +1,4 @@
-"""EfficientNet-B0 in plain torch, for features of pictures; its tensors are named as torchvision names them."""
+"""EfficientNet-B0 in plain torch, for features of pictures; its tensors have torchvision's names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EfficientNetB0(nn.Module):
 
     @staticmethod
     def fits(held: Mapping[str, Tensor]) -> bool:
-        """Whether these tensors are of this network."""
+        """Whether these tensors belong to this network."""
         first, last = held.get("features.0.0.weight"), held.get("features.8.0.weight")
         shapes = [None if part is None else tuple(part.shape) for part in (first, last)]
         return shapes == [(32, 3, 3, 3), (1280, 320, 1, 1)]

@@ -1,4 +1,4 @@
-"""A proposal for other tools (Label Studio, FiftyOne, Argilla, datasets), and their answers as decisions."""
+"""Exports a proposal to other tools (Label Studio, FiftyOne, Argilla, datasets) and imports their answers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def write_for(form: str, proposal: Proposal, folder: str | Path) -> list[Path]:
             ``records.json``. ``"fiftyone"``: ``labels.json``, a FiftyOneImageClassificationDataset; for pictures.
             ``"datasets"``: ``suspects.jsonl`` for ``load_dataset("json", ...)``.
         proposal: The proposal.
-        folder: Where the files go; existing ones of these names are overwritten.
+        folder: Where to write; existing files are overwritten.
 
     Returns:
         The files.
     """
     if form not in FORMS:
-        raise ValueError(f"there is no form {form!r}; known: {', '.join(FORMS)}")
+        raise ValueError(f"unknown form {form!r}; known: {', '.join(FORMS)}")
     made = FORMS[form](proposal)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def write_for(form: str, proposal: Proposal, folder: str | Path) -> list[Path]:
 def read_answers(proposal: Proposal, path: str | Path) -> Decisions:
     """Decisions from the answers that people gave in Label Studio (JSON or JSON-MIN) or Argilla (``records.to_json``).
 
-    A label that is the given one keeps it, the suggested one accepts it; rows without an answer stay undecided.
+    The given label means keep, the suggested one accept; rows without an answer stay undecided.
     """
     path = Path(path)
     if path.stat().st_size > LARGEST:
@@ -57,11 +57,11 @@ def read_answers(proposal: Proposal, path: str | Path) -> Decisions:
         rows = []
         for row, label in found.items():
             if row not in suspects:
-                raise ValueError(f"there is no suspect in row {row}")
+                raise ValueError(f"row {row} is not in the proposal")
             rows.append(_decision(suspects[row], label))
         return Decisions.of(proposal, rows)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} holds no answers that can be used: {error}") from None
+        raise ValueError(f"{path} holds no usable answers: {error}") from None
 
 
 def _decision(row: Suspect, label: str | None) -> Decision:
@@ -73,7 +73,7 @@ def _decision(row: Suspect, label: str | None) -> Decision:
 
 
 def _shown(proposal: Proposal) -> str:
-    """What all rows can be shown by: their picture, their text, or their values."""
+    """How all rows can be shown: as picture, text or values."""
     if proposal.rows and all(row.show.get("picture") for row in proposal.rows):
         return "picture"
     return "text" if any(row.show.get("text") for row in proposal.rows) else "values"
@@ -113,7 +113,7 @@ def _argilla(proposal: Proposal) -> dict[str, str]:
         return {"name": name, "title": title, "required": required, "settings": settings}
 
     settings = {
-        "guidelines": "The label in the data stands in the metadata as given; the suggestion is a network's.",
+        "guidelines": "The metadata field 'given' is the label in the data; the suggestion comes from a network.",
         "fields": [field],
         "questions": [
             question("label", "The right label", _classes(proposal), True),
@@ -144,12 +144,12 @@ def _argilla(proposal: Proposal) -> dict[str, str]:
 
 
 def _argilla_answers(records: list[Any]) -> Iterator[tuple[int, str | None]]:
-    """(row, label, or None for a row to drop) of the records with a response; of several, the last counts."""
+    """(row, label, or None for a row to drop) of the records with a response; the last of several counts."""
     for one in records:
         given = one.get("responses") if isinstance(one, dict) else None
         row = str(one.get("id")) if isinstance(one, dict) else ""
         if not isinstance(given, dict) or not row.isdecimal():
-            raise ValueError(f"a record has no number of a row or no responses: {str(one)[:80]}")
+            raise ValueError(f"a record has no row number or no responses: {str(one)[:80]}")
         values = {}
         for name in ("label", "leave_out"):
             parts = given.get(name) or []
@@ -163,7 +163,7 @@ def _argilla_answers(records: list[Any]) -> Iterator[tuple[int, str | None]]:
 
 def _fiftyone(proposal: Proposal) -> dict[str, str]:
     if proposal.source.kind != "pictures":
-        raise ValueError(f"FiftyOne shows pictures, and {proposal.source.path} is a {proposal.source.kind}")
+        raise ValueError(f"FiftyOne shows only pictures, but {proposal.source.path} is a {proposal.source.kind}")
     labels = {
         str(Path(proposal.source.path) / (row.id or "")): {
             "label": row.given,

@@ -1,4 +1,4 @@
-"""From a proposal, or from a person's decisions, to the corrected data: the user's own file with other labels."""
+"""From a proposal, or from a person's decisions, to the corrected data: the user's file with new labels."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LOG = ("row", "id", "given", "change", "label", "weight", "by")
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one row.
+    """A change of one row.
 
     Attributes:
         row: The row.
-        id: What the user calls it.
+        id: The user's name for it.
         given: Its label in the data.
         change: ``"relabel"``, ``"drop"`` or ``"weight"``.
-        by: ``"review"`` for a person's decision, ``"proposal"`` where nobody was asked.
+        by: ``"review"`` for a person's decision, ``"proposal"`` without one.
         label: The new label, for relabel.
         weight: The new weight, for weight.
     """
@@ -60,16 +60,15 @@ def planned(
     mode: str = "relabel",
     min_probability: float | None = None,
 ) -> list[Change]:
-    """What a fix will change.
+    """The changes of a fix.
 
     Args:
-        proposal: Without decisions, rows that it is sure of are changed.
-        decisions: Then only what was decided is done; rows that nobody decided about stay as they are.
-        mode: ``"relabel"`` writes the new labels; ``"drop"`` leaves out every row that would get one; ``"weight"``
-            keeps all rows and labels, and weighs each by the probability that its label is right: 1 where a person
-            kept it, 0 where a person changed or dropped it, and the proposal's ``quality`` for other suspects.
-        min_probability: Instead of the rows that the proposal is sure of, those whose suggested label is right with
-            this probability.
+        proposal: Without decisions, its sure rows are changed.
+        decisions: If given, only these are applied; undecided rows stay unchanged.
+        mode: ``"relabel"`` writes the new labels; ``"drop"`` removes every row that would get one; ``"weight"`` keeps
+            all rows and labels, and weights each by the probability that its label is right: 1 where a person kept it,
+            0 where a person changed or dropped it, and the proposal's ``quality`` for other suspects.
+        min_probability: Instead of the sure rows, change those whose suggested label has at least this probability.
 
     Example:
         >>> from torchcurriculum.clean import Suspect
@@ -82,15 +81,15 @@ def planned(
         [(3, 0.3), (7, 0.02)]
     """
     if mode not in MODES:
-        raise ValueError(f"there is no mode {mode!r}; known: {', '.join(MODES)}")
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     if decisions is not None and min_probability is not None:
-        raise ValueError("--min-probability chooses among the suggestions of a proposal, and here are decisions")
+        raise ValueError("--min-probability selects suggestions of a proposal and cannot be used with decisions")
     if min_probability is not None and mode == "weight":
-        raise ValueError("--min-probability chooses the rows that are changed, and the mode 'weight' weighs all")
+        raise ValueError("--min-probability selects rows to change, but the mode 'weight' weights all rows")
     if min_probability is not None and not 0 <= min_probability <= 1:
         raise ValueError(f"--min-probability must lie between 0 and 1, got {min_probability}")
     if proposal is None and (decisions is None or mode == "weight"):
-        raise ValueError("the mode 'weight' needs the proposal, which knows how likely each label is right")
+        raise ValueError("the mode 'weight' needs the proposal, which has the probability of each label")
     decided = {} if decisions is None else {one.row: one for one in decisions.rows}
     changes = list[Change]()
     for one in decided.values():
@@ -117,13 +116,13 @@ def planned(
 
 @dataclass(frozen=True)
 class Fix:
-    """Changes to a user's data, ready to be written.
+    """Changes to a user's data, ready to write.
 
     Args:
-        source: The data, as the proposal knows it.
-        changes: What happens to which row, see ``planned``.
+        source: The data, from the proposal.
+        changes: From ``planned``.
         mode: The mode of ``planned``.
-        data: Where the data lies now, if it was moved.
+        data: Where the data is now, if it was moved.
     """
 
     source: Source
@@ -137,7 +136,7 @@ class Fix:
         return Path(self.source.path) if self.data is None else self.data
 
     def summary(self) -> str:
-        """What will be changed, in a few lines."""
+        """A summary of the changes."""
         if not self.changes:
             return f"Nothing is changed in {self.path}."
         counts = Counter(change.change for change in self.changes)
@@ -150,18 +149,16 @@ class Fix:
         return "\n".join(lines)
 
     def check(self) -> None:
-        """ValueError where the data is not what the proposal is about."""
+        """Raises a ValueError if the data is not that of the proposal."""
         if not self.path.exists():
-            raise FileNotFoundError(f"{self.path} is missing; say where the data lies now by --data")
+            raise FileNotFoundError(f"{self.path} is missing; give its new place with --data")
         if digest(self.path) != self.source.digest:
-            raise ValueError(
-                f"{self.path} is not the data that was looked at: it has changed since. Run `curriculum clean` again"
-            )
+            raise ValueError(f"{self.path} has changed since it was examined. Run `curriculum clean` again")
 
     def checked(self, watch: Watch = lambda what, done, total: None) -> Helped:
         """Trains on the given labels and on the corrected ones, on the same split, and compares them."""
         if self.mode == "weight":
-            raise ValueError("--check compares labels, and the mode 'weight' changes none")
+            raise ValueError("--check compares labels, but the mode 'weight' changes none")
         if not self.changes:
             raise ValueError("--check has nothing to compare: no label is changed")
         self.check()
@@ -171,11 +168,11 @@ class Fix:
         return helped(data, {change.row: change.label for change in self.changes}, watch=watch)
 
     def write(self, out: str | Path | None = None, *, in_place: bool = False, link: bool = False) -> list[Path]:
-        """Writes the corrected data and, beside it, the log of what changed.
+        """Writes the corrected data and a log of the changes.
 
         Args:
             out: A new file of the same form for a table; for a folder a CSV file of all labels, or a new folder.
-            in_place: Replace the user's own file instead; for tables only.
+            in_place: Overwrite the user's file instead; for tables only.
             link: In a new folder, symbolic links to the user's files instead of copies.
 
         Returns:
@@ -196,26 +193,26 @@ class Fix:
         return [out, log]
 
     def target(self, out: str | Path | None, in_place: bool = False, link: bool = False) -> Path:
-        """Where ``write`` will write; ValueError where it would refuse to."""
+        """Where ``write`` will write; raises a ValueError if it would refuse."""
         if (out is None) != in_place:
-            raise ValueError("say where the corrected data goes: either --out FIXED or --in-place")
+            raise ValueError("give either --out FIXED or --in-place for the corrected data")
         folder = self.source.kind != "table"
         if in_place and folder:
-            raise ValueError("--in-place is for tables; give a folder of pictures or texts another name by --out")
+            raise ValueError("--in-place is for tables; for a folder of pictures or texts use --out")
         if link and (not folder or Path(str(out)).suffix.lower() == ".csv"):
-            raise ValueError("--link is for a folder of pictures or texts that is written to a folder")
+            raise ValueError("--link needs a folder of pictures or texts, and a folder as --out")
         if out is None:
             return self.path
         out = Path(out)
         if out.exists() and self.path.exists() and out.samefile(self.path):
-            raise ValueError(f"{out} is the data itself; to replace it, say --in-place")
+            raise ValueError(f"{out} is the data itself; use --in-place to overwrite it")
         if out.exists() and not (out.is_dir() and folder and not any(out.iterdir())):
-            raise ValueError(f"{out} exists; give another name, or delete it")
+            raise ValueError(f"{out} exists; choose another name, or delete it")
         if folder and self.path.resolve() in [out.resolve(), *out.resolve().parents]:
-            raise ValueError(f"{out} lies in the data itself; give a name outside of {self.path}")
+            raise ValueError(f"{out} is inside the data; choose a place outside {self.path}")
         form = self.path.suffix.lower()
         if not folder and out.suffix.lower() != form:
-            raise ValueError(f"{out} must have the form of the data: a name that ends with {form}")
+            raise ValueError(f"{out} must have the same format as the data; its name must end in {form}")
         return out
 
     # ------------------------------------------------------------------ tables
@@ -236,15 +233,15 @@ class Fix:
             target.write(new)
 
     def _compare(self, held: Mapping[int, str], part: str = "given") -> None:
-        """Whether each row is the one that the proposal means."""
+        """Checks that each row is the one in the proposal."""
         for change in self.changes:
             expected = getattr(change, part)
             if change.row not in held:
-                raise ValueError(f"{self.path} has no row {change.row:,} as a decision says; nothing was written")
+                raise ValueError(f"{self.path} has no row {change.row:,}, which a decision names; nothing was written")
             if expected is not None and held[change.row] != expected.strip():
                 name = {"given": "label", "id": "id"}[part]
                 found = f"row {change.row} of {self.path} has the {name} {held[change.row]!r}"
-                raise ValueError(f"{found}, and a decision says {expected!r}; nothing was written")
+                raise ValueError(f"{found}, but a decision has {expected!r}; nothing was written")
 
     def _write_parquet(self, out: Path) -> None:
         import pyarrow as pa
@@ -299,14 +296,14 @@ class Fix:
         known = dict(class_files(self.path, PICTURES if self.source.kind == "pictures" else TEXTS))
         for change in self.changes:
             if known.get(change.id or "") != change.given:
-                raise ValueError(f"there is no file {change.id!r} with the label {change.given!r} in {self.path}")
+                raise ValueError(f"{self.path} has no file {change.id!r} with the label {change.given!r}")
             if change.label is not None and not _plain_name(change.label):
                 raise ValueError(f"the label {change.label!r} cannot be the name of a folder")
         if out.suffix.lower() == ".csv":
             self._write_labels(out, known, changes)
             return
         if self.mode == "weight":
-            raise ValueError("weights of pictures and texts are written to a CSV file; give --out a name that ends so")
+            raise ValueError("weights of pictures and texts are written to a CSV file; use a --out that ends in .csv")
         names = [name for name, _ in folder_files(self.path)]
         _copy(self.path, names, changes, out, link, depth=int(has_parts(self.path)))
 
@@ -326,7 +323,7 @@ class Fix:
 def _copy(
     folder: Path, names: list[str], changes: Mapping[str | None, Change], out: Path, link: bool, depth: int
 ) -> None:
-    """A folder of copies or links. It appears under its name when it is complete."""
+    """A folder of copies or links. It is renamed to its final name when it is complete."""
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     taken = {name for name in names if name not in changes}
@@ -352,7 +349,7 @@ def _copy(
 
 
 def _moved(name: str, label: str, taken: set[str], depth: int) -> str:
-    """The path of a file under another class; a name that is taken there gets the old class added."""
+    """The path of a file under another class; the old class is added to a name that exists there."""
     path = PurePosixPath(name)
     above, given, below = path.parts[:depth], path.parts[depth], path.parts[depth + 1 : -1]
     new, number = PurePosixPath(*above, label, *below, path.name), 1
@@ -367,13 +364,13 @@ def _plain_name(label: str) -> bool:
 
 
 def _spellings(value: Any) -> set[str]:
-    """A label as text. pandas holds whole numbers as fractions where some are missing: 1 may be called 1.0."""
+    """A label as text. pandas stores whole numbers as floats if some are missing, so 1 may be 1.0."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return {str(value).strip(), *([str(float(value))] if whole else [])}
 
 
 def _parquet_form(file: Any) -> dict[str, Any]:
-    """How a Parquet file is written, as far as it can be told from it."""
+    """The writer settings of a Parquet file, as far as the file shows them."""
     meta = file.metadata
     if not meta.num_row_groups or not meta.num_columns:
         return {}

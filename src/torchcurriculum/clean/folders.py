@@ -9,12 +9,12 @@ __all__ = ["class_files", "has_parts", "holds"]
 
 
 def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(path in the folder with ``/``, class) of the files with one of the suffixes, sorted; hidden ones do not count.
+    """(path in the folder with ``/``, class) of the files with one of the suffixes, sorted; skips hidden ones.
 
-    Folders named train, valid, val and test are taken as parts, with the folders of the classes in them.
+    Folders named train, valid, val and test are treated as splits that hold the class folders.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}; it should hold one folder for each class")
+        raise FileNotFoundError(f"{folder} does not exist; it should hold one folder per class")
     found = []
     for name in _walk(folder):
         if name.lower().endswith(suffixes):
@@ -32,13 +32,13 @@ PARTS = ("train", "valid", "val", "test")
 
 
 def has_parts(folder: Path) -> bool:
-    """Whether the folders of the classes stand in folders named train, valid, val and test."""
+    """Whether the class folders are inside folders named train, valid, val and test."""
     names = {path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")}
     return "train" in names and names <= set(PARTS)
 
 
 def holds(folder: Path, suffixes: tuple[str, ...]) -> int:
-    """How many files with one of the suffixes are in a folder and those below it."""
+    """The number of files with one of the suffixes in a folder and its subfolders."""
     return sum(name.lower().endswith(suffixes) for name in _walk(folder))
 
 

@@ -1,8 +1,8 @@
-"""Trains so that every row is judged by classifiers that never saw its label.
+"""Cross-validation: every row is judged by classifiers that never saw its label.
 
 Three kinds of classifier vote, because each is better than the others on some tables: a small network, trained through
 ``Curriculum``; logistic regression; and gradient-boosted trees. Their probabilities are averaged.
-docs/results/clean.md has the figures.
+See docs/results/clean.md for results.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .userdata import Watch
 __all__ = ["VOTERS", "Folds", "fold_numbers", "train_folds"]
 
 WIDTH = 128
-EPOCHS = 12  # more learn wrong labels by heart
-STEPS = 6000  # of a fold's network, roughly at most
+EPOCHS = 12  # more would memorise wrong labels
+STEPS = 6000  # approximate limit for a fold's network
 LR, DECAY, DROP = 2e-3, 1e-2, 0.2
-CHUNK = 2**14  # rows that are predicted together
-MOST = 20  # classes, up to which trees vote; each class costs as many trees again
+CHUNK = 2**14  # rows per prediction batch
+MOST = 20  # most classes for which trees vote, since their cost grows with each class
 VOTERS = {"table": ("network", "linear", "trees"), "pictures": ("network", "linear"), "text": ("network", "linear")}
-FLOOR = 1e-4  # of a probability: no classifier is surer than that
+FLOOR = 1e-4  # lower limit of a probability
 
 
 @dataclass(frozen=True)
 class Folds:
-    """What classifiers say about rows that they were not trained on.
+    """Predictions for held-out rows.
 
     Attributes:
         probabilities: (N, C) float32.
-        words: What was trained.
+        words: What was trained, for the user.
         seconds: How long it took.
     """
 
@@ -50,7 +50,7 @@ class Folds:
 
 
 def fold_numbers(labels: np.ndarray, features: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(N,) the fold that each row is held out in: all classes are spread evenly, and equal rows are held out together.
+    """(N,) the fold that each row is held out in: stratified by class, with equal rows held out together.
 
     Example:
         >>> numbers = fold_numbers(np.array([0] * 10 + [1] * 10), np.arange(20.0)[:, None], 5)
@@ -79,20 +79,20 @@ def train_folds(
     watch: Watch = lambda what, done, total: None,
     held: np.ndarray | None = None,
 ) -> Folds:
-    """Trains on all parts of the rows but one, asks about that one, and so on for each part.
+    """Trains on all folds but one and predicts that one, for each fold.
 
     Args:
         features: (N, D) float32.
         labels: (N,) int64 in range(classes).
         classes: C.
-        folds: How many parts.
-        epochs: Of the networks; by default 12.
-        kinds: Which classifiers vote. Trees suit columns of a table and are slow on embeddings; with many classes they
-            do not vote.
+        folds: Number of folds.
+        epochs: Epochs of the networks; by default 12.
+        kinds: Which classifiers vote. Trees suit table columns but are slow on embeddings; they do not vote if there
+            are many classes.
         method: The curriculum of the networks, a name of ``curriculum list``.
-        seed: Parts, initial weights and order are a function of it; the global generators are left as found.
+        seed: Determines folds, initial weights and order; the global generators are restored.
         watch: Called as ``watch(what, done, total)`` after every step.
-        held: (N,) the part of each row, for the same split as before; by default ``fold_numbers``.
+        held: (N,) the fold of each row, to reuse a split; by default ``fold_numbers``.
 
     Returns:
         The mean of their probabilities.
@@ -144,7 +144,7 @@ def _networks(
     seed: int,
     watch: Watch,
 ) -> np.ndarray:
-    """(N, C) probabilities of the rows by the network that was trained without them."""
+    """(N, C) probabilities from the networks trained without these rows."""
     x, y = torch.from_numpy(features), torch.from_numpy(labels)
     size = int(min(4096, max(32, 2 ** round(np.log2(len(y) / 50)))))
     steps = max(-(-len(rows) // size) for rows, _ in parts)

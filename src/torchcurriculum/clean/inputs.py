@@ -1,4 +1,4 @@
-"""Which proposal and which decisions a user means by a path."""
+"""Finds the proposal and the decisions that a path refers to."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ PROPOSAL, DECISIONS = "proposal.json", "decisions.json"
 
 
 def read_for_review(path: Path) -> tuple[Proposal, Path]:
-    """The proposal in a file or folder, and the file for its decisions beside it."""
+    """The proposal in a file or folder, and the file for its decisions next to it."""
     path = path / PROPOSAL if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(f"there is no proposal {path}; `curriculum clean` writes one")
+        raise FileNotFoundError(f"no proposal found at {path}; `curriculum clean` writes one")
     return Proposal.read(path), path.with_name(DECISIONS)
 
 
 def read_for_fix(
     path: Path, proposal_path: Path | None = None
 ) -> tuple[Source, Proposal | None, Decisions | None, str]:
-    """What to change: decisions, or where there are none, a proposal.
+    """Finds what to change: decisions or, without any, a proposal.
 
     Args:
         path: A file of either, or a folder with both.
-        proposal_path: The proposal that decisions are about, if it does not lie beside them.
+        proposal_path: The proposal that decisions are about, if it is not next to them.
 
     Returns:
-        The data, the proposal or None, the decisions or None, and a sentence that says what was found.
+        The data, the proposal or None, the decisions or None, and a sentence about them.
     """
     if path.is_dir():
         path = path / DECISIONS if (path / DECISIONS).is_file() else path / PROPOSAL
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; `curriculum clean` writes proposals, and a review decisions")
+        raise FileNotFoundError(f"{path} does not exist; `curriculum clean` writes proposals, and a review decisions")
     if path.suffix.lower() != ".csv" and "decisions" not in read_json(path, "a proposal or decisions"):
         if proposal_path is not None:
             raise ValueError(f"{path} is a proposal; --proposal is for decisions")
         proposal = Proposal.read(path)
-        return proposal.source, proposal, None, f"{path} is a proposal that nobody decided about."
+        return proposal.source, proposal, None, f"{path} is a proposal without decisions."
     decisions = Decisions.read(path)
     beside = path.with_name(PROPOSAL)
     found = None if proposal_path is None and not beside.is_file() else Proposal.read(proposal_path or beside)
@@ -51,5 +51,5 @@ def read_for_fix(
     if found is not None:
         decisions = Decisions.of(found, decisions.rows)
     if decisions.source is None:
-        raise ValueError(f"{path} does not say which data it is about; name the proposal by --proposal FILE")
+        raise ValueError(f"{path} does not say which data it is about; give the proposal with --proposal FILE")
     return decisions.source, found, decisions, f"{path} holds {len(decisions.rows):,} decisions."

@@ -24,7 +24,7 @@ NAMES = {
     "maxvit-t": "torchvision:maxvit_t",
     "inception-resnet-v2": "timm:inception_resnet_v2",
 }
-UNUSED = "num_batches_tracked"  # a counter that older files lack and that no network of ours reads
+UNUSED = "num_batches_tracked"  # a counter that older files lack and our networks do not use
 
 
 def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
@@ -33,7 +33,7 @@ def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
     Args:
         name: A key of ``NAMES``, which are the paper's networks, or ``"torchvision:NAME"`` or ``"timm:NAME"``.
         classes: Outputs C.
-        known: Further names, for the error about an unknown name.
+        known: Further names for the error message.
 
     Returns:
         The network; nothing is downloaded. ``load_weights`` gives it pretrained weights.
@@ -44,7 +44,7 @@ def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
         words = [*known, *NAMES]
         close = difflib.get_close_matches(name, words, n=2)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(words)}"
-        raise ValueError(f"there is no network called {name!r}; {hint} Others: torchvision:NAME and timm:NAME")
+        raise ValueError(f"unknown network {name!r}; {hint} Others: torchvision:NAME and timm:NAME")
     return makers[library](inner, classes)
 
 
@@ -53,7 +53,7 @@ def _of_torchvision(name: str, classes: int) -> nn.Module:
     from torchvision import models
 
     if name not in models.list_models(models):
-        raise ValueError(f"torchvision has no network called {name!r}")
+        raise ValueError(f"torchvision has no network named {name!r}")
     made: nn.Module = models.get_model(name, weights=None, num_classes=classes)
     return made
 
@@ -65,18 +65,18 @@ def _of_timm(name: str, classes: int) -> nn.Module:
     except ImportError as error:
         raise _missing("timm") from error
     if name not in timm.list_models():
-        raise ValueError(f"timm has no network called {name!r}")
+        raise ValueError(f"timm has no network named {name!r}")
     made: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
     return made
 
 
 def _missing(package: str) -> ImportError:
-    keeps = f"'torch=={torch.__version__}'"  # else pip takes the newest torchvision, and the torch that goes with it
-    return ImportError(f"this network comes with {package}: pip install {package} {keeps}, which keeps your torch")
+    keeps = f"'torch=={torch.__version__}'"  # or pip would install the newest torchvision with another torch
+    return ImportError(f"this network needs {package}: pip install {package} {keeps}, which keeps your torch")
 
 
 def import_torchvision() -> None:
-    """Imports torchvision, also where its compiled part does not fit the installed torch.
+    """Imports torchvision, even if its compiled part does not match the installed torch.
 
     In that case two operators are missing. None of our networks uses them, but the import needs their declarations.
     """
@@ -99,15 +99,15 @@ _OPERATORS: list[torch.library.Library] = []  # keeps them registered
 
 
 def load_weights(model: nn.Module, path: str | Path, strict: bool = True) -> list[str]:
-    """Gives a network the weights of a local file; what has another shape, such as the last layer, stays as it is.
+    """Loads a network's weights from a local file; skips tensors of another shape, such as the last layer.
 
     Args:
         model: Changed in place, or not at all.
-        path: A ``.safetensors`` file, or a PyTorch file, which is read with ``weights_only``: nothing in it is run.
+        path: A ``.safetensors`` file, or a PyTorch file, which is read with ``weights_only``, so no code in it runs.
         strict: Whether to refuse a file that lacks some of the network's tensors or holds values that are not finite.
 
     Returns:
-        Names of the tensors that stay as they are.
+        Names of the tensors that were not loaded.
 
     Raises:
         ValueError: If the file is damaged, if ``strict`` refuses it, or if less than half of the network's tensors are
@@ -128,13 +128,13 @@ def load_weights(model: nn.Module, path: str | Path, strict: bool = True) -> lis
         raise ValueError(f"{path} holds the weights of another network: {words}")
     missing = [name for name in own if name not in held and not name.endswith(UNUSED)]
     broken = [name for name, tensor in fitting.items() if not tensor.isfinite().all()]
-    instead = "give a whole file, or --partial-weights (strict=False) to take it as it is"
+    instead = "use a complete file, or --partial-weights (strict=False) to accept it"
     if strict and missing:
         words = f"{len(missing)} of the network's {len(own)} tensors ({first_of(missing)})"
         raise ValueError(f"{path} lacks {words}, which would stay random; {instead}")
     if strict and broken:
         words = f"{len(broken)} of its tensors hold values that are not finite ({first_of(broken)})"
-        raise ValueError(f"{path} cannot be trained from: {words}; {instead}")
+        raise ValueError(f"{path} cannot be used: {words}; {instead}")
     model.load_state_dict(fitting, strict=False)
     return [name for name in own if name not in fitting and not name.endswith(UNUSED)]
 
@@ -146,33 +146,33 @@ def first_of(names: list[str]) -> str:
 
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; --weights takes a .safetensors or PyTorch file of this machine")
+        raise FileNotFoundError(f"{path} is missing; --weights needs a local .safetensors or PyTorch file")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
-            if packed:  # a few bytes of it could fill the memory
-                raise ValueError("it is compressed, and PyTorch never compresses")
+            if packed:  # a small file could fill the memory
+                raise ValueError("it is compressed, which PyTorch files never are")
         held: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    except Exception as error:  # what damage raises inside torch is of every kind, and its words advise to trust it
+    except Exception as error:  # torch raises many kinds of errors, and its message advises trusting the file
         raise ValueError(f"{path} is damaged or holds more than tensors ({type(error).__name__})") from None
     for word in ("state_dict", "model"):
         held = held[word] if isinstance(held, Mapping) and isinstance(held.get(word), Mapping) else held
     if not isinstance(held, Mapping):
-        raise ValueError(f"{path} holds a {type(held).__name__}, not weights by their names")
+        raise ValueError(f"{path} holds a {type(held).__name__}, not a dict of weights")
     return {str(name): value for name, value in held.items() if isinstance(value, Tensor)}
 
 
 class Resized(nn.Module):
-    """A network that sees its images resized to ``size`` x ``size``, on their device.
+    """A network whose images are resized to ``size`` x ``size``, on their device.
 
     Args:
         inner: The network.
-        size: Side of the images that it sees.
+        size: Side of the resized images.
     """
 
     def __init__(self, inner: nn.Module, size: int) -> None:
@@ -185,15 +185,15 @@ class Resized(nn.Module):
 
 
 def feature_network(how: str | None = None) -> tuple[nn.Module | None, str]:
-    """A pretrained network that makes features of pictures, or None where there are no weights for one.
+    """A pretrained network for features of pictures, or None without weights for one.
 
     Args:
-        how: A file of weights, of EfficientNet-B0 or of a network of torchvision that is called as the file begins
-            (``resnet50-0676ba61.pth``); or a network's name, whose weights lie in torch's cache; or ``"none"``. By
-            default EfficientNet-B0 from the cache, or None. Nothing is downloaded.
+        how: A file of weights of EfficientNet-B0, or of the torchvision network in its name
+            (``resnet50-0676ba61.pth``); or a network's name, with weights in torch's cache; or ``"none"``. By default
+            EfficientNet-B0 from the cache, or None. Nothing is downloaded.
 
     Returns:
-        The network in evaluation mode, without its last layer, and words for people.
+        The network in evaluation mode, without its last layer, and a description for the user.
     """
     cached = sorted(Path(torch.hub.get_dir(), "checkpoints").glob("*.*"))
     if how == "none":
@@ -201,13 +201,13 @@ def feature_network(how: str | None = None) -> tuple[nn.Module | None, str]:
     if how is None:
         path = next((file for file in cached if file.name.startswith("efficientnet_b0_")), None)
         if path is None:
-            return None, f"{FILTERS}; a pretrained network finds more: --features FILE"
+            return None, f"{FILTERS}; a pretrained network is better: --features FILE"
     elif Path(how).is_file():
         path = Path(how)
     else:
         found = [file for file in cached if file.name.startswith(f"{how.replace('-', '_')}")]
         if not found:
-            words = "there is no such file, and no weights of that name in torch's cache"
+            words = "no such file, and no weights of that name in torch's cache"
             raise ValueError(f"--features {how}: {words} ({torch.hub.get_dir()}); give a file of weights, or 'none'")
         path = found[0]
     if EfficientNetB0.fits(_read(path)):

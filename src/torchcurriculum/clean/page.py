@@ -1,4 +1,4 @@
-"""The review page: one HTML file that needs nothing else. It shows a proposal and collects decisions about it."""
+"""The review page: one self-contained HTML file that shows a proposal and collects decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICY = (
 
 
 def write_page(proposal: Proposal, path: str | Path) -> Path:
-    """Writes the page for a proposal; an existing file is overwritten. Decisions are kept by the browser.
+    """Writes the page for a proposal; an existing file is overwritten. The browser stores the decisions.
 
     Example:
         >>> import tempfile
@@ -63,8 +63,8 @@ def page(proposal: Proposal, decisions: Decisions | None = None, save: str = "")
 
     Args:
         proposal: What it shows.
-        decisions: Those that were taken before, where a server keeps them.
-        save: Where the server keeps them; empty for a page that stands alone.
+        decisions: Earlier ones, if a server stores them.
+        save: Where the server stores them; empty for a page without a server.
     """
     shown = [
         {**asdict(row), "show": {key: value for key, value in row.show.items() if value is not None}}
@@ -111,13 +111,13 @@ def page(proposal: Proposal, decisions: Decisions | None = None, save: str = "")
 
 
 def _json(data: object) -> str:
-    """JSON that can stand in a page: no text in it can end the element that holds it."""
+    """JSON that is safe inside a page: no text in it can close its element."""
     text = json.dumps(data, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _answer(proposal: Proposal) -> str:
-    """How many labels look wrong, which, and how sure that is."""
+    """The number of labels that look wrong, which ones, and how sure that is."""
     rows, total, share = proposal.rows, proposal.total, proposal.share
     if proposal.health:
         head = "These labels could not be judged"
@@ -125,30 +125,30 @@ def _answer(proposal: Proposal) -> str:
         head = f"None of {total:,} labels is called wrong"
     else:
         head = f"{len(rows):,} of {total:,} labels {'looks' if len(rows) == 1 else 'look'} wrong"
-    said = []
+    parts = []
     if proposal.health:
         reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in proposal.health)
-        said.append(f'<div class="health"><p>Nothing is called wrong, because:</p><ul>{reasons}</ul></div>')
+        parts.append(f'<div class="health"><p>Nothing is called wrong, because:</p><ul>{reasons}</ul></div>')
     if share.estimate is not None and not proposal.health:
         between = "" if share.low is None or share.high is None else f" (between {share.low:.1%} and {share.high:.1%})"
-        said.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
+        parts.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
     if rows and not proposal.health:
         sure = sum(row.sure for row in rows)
         wrong = sum(1 - row.quality for row in rows)
         words = f"By their probabilities, about {wrong:,.0f} of the {len(rows):,} labels below are wrong"
-        certain = f"; {sure:,} of them are sure enough to be changed without asking" if sure else ""
-        said.append(f"<p>{words}{certain}.</p>")
+        certain = f"; {sure:,} of them are sure enough to be changed without review" if sure else ""
+        parts.append(f"<p>{words}{certain}.</p>")
         pairs = Counter((row.given, row.suggested) for row in rows if row.suggested not in (None, row.given))
         often = [f"<b>{escape(given)}</b> that fits better as <b>{escape(str(new))}</b> ({count:,})"
                  for (given, new), count in pairs.most_common(PAIRS)]  # fmt: skip
         if often:
-            said.append(f"<p>Most often: {'; '.join(often)}.</p>")
-    said += [f'<p class="missing">{escape(note)}</p>' for note in proposal.notes]
-    return f"<header><h1>{escape(head)}</h1>\n{''.join(said)}</header>\n"
+            parts.append(f"<p>Most often: {'; '.join(often)}.</p>")
+    parts += [f'<p class="missing">{escape(note)}</p>' for note in proposal.notes]
+    return f"<header><h1>{escape(head)}</h1>\n{''.join(parts)}</header>\n"
 
 
 def _matrix(proposal: Proposal, classes: list[str]) -> str:
-    """Given labels against suggested ones; the most frequent classes where there are many."""
+    """Given labels against suggested ones; only the most frequent classes if there are many."""
     pairs = Counter((row.given, row.suggested) for row in proposal.rows if row.suggested is not None)
     if not pairs:
         return ""
@@ -176,7 +176,7 @@ def _matrix(proposal: Proposal, classes: list[str]) -> str:
     note = f" {left:,} of rarer classes are not in it; use the filters below." if left else ""
     return f"""<section aria-labelledby="which"><h2 id="which">Which labels</h2>
 <div id="matrix" class="scroll" tabindex="0" role="region" aria-label="Given and suggested labels">
-<table><caption>Rows: the given label. Columns: the suggested one. Choose a number to see those.{note}</caption>
+<table><caption>Rows: the given label. Columns: the suggested one. Click a number to see these rows.{note}</caption>
 <thead><tr><td></td>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div></section>
 """
 

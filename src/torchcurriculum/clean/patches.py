@@ -1,8 +1,8 @@
-"""Features of pictures without pretrained weights: one layer of filters, learnt from patches of the pictures alone.
+"""Features of pictures without pretrained weights: one layer of filters, learnt from patches of the pictures.
 
 Coates, Ng and Lee, "An Analysis of Single-Layer Networks in Unsupervised Feature Learning" (AISTATS 2011): patches are
 normalised and whitened, k-means finds the filters, the responses are ``max(0, mean distance - distance)`` and are
-summed over the quarters of a picture. No label is looked at, so wrong labels cannot be learnt by heart here.
+summed over the quarters of a picture. Labels are not used, so wrong labels cannot be memorised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["patch_features"]
 SIDE = 32  # of the pictures
 PATCH = 6
 FILTERS = 400
-DRAWN, OF_EACH = 60_000, 200  # patches that the filters are learnt from, at most: in all and of a picture
+DRAWN, OF_EACH = 60_000, 200  # most patches to learn from: in total and per picture
 STEPS = 12  # of k-means
 BATCH = 32  # pictures at a time
 
@@ -29,7 +29,7 @@ def patch_features(pixels: np.ndarray, seed: int = 0, watch: Watch = lambda what
 
     Args:
         pixels: (N, 32, 32, 3) uint8.
-        seed: Of the patches that are drawn.
+        seed: Seed for drawing patches.
         watch: Called as ``watch(what, done, total)``.
 
     Returns:
@@ -57,7 +57,7 @@ def _draw(pixels: np.ndarray, generator: torch.Generator) -> Tensor:
 
 
 def _normal(patches: Tensor) -> Tensor:
-    """Brightness and contrast removed."""
+    """Removes brightness and contrast."""
     patches = patches - patches.mean(-1, keepdim=True)
     return patches / (patches.square().mean(-1, keepdim=True) + 10).sqrt()
 
@@ -69,7 +69,7 @@ def _whitening(patches: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _means(patches: Tensor, generator: torch.Generator) -> Tensor:
-    """k-means from patches drawn at random; a filter that no patch is nearest to is drawn anew."""
+    """k-means from patches drawn at random; an empty cluster is drawn again."""
     filters = patches[torch.randperm(len(patches), generator=generator)[:FILTERS]].clone()
     for _ in range(STEPS):
         nearest = (patches @ filters.T - filters.square().sum(1) / 2).argmax(1)
@@ -81,7 +81,7 @@ def _means(patches: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _encode(patches: Tensor, filters: Tensor) -> Tensor:
-    """(B, P, d) to (B, 4 * filters): how much nearer than usual each filter is, summed over the four quarters."""
+    """(B, P, d) to (B, 4 * filters): how much closer than average each filter is, summed over the quarters."""
     square = patches.square().sum(-1, keepdim=True) + filters.square().sum(1) - 2 * patches @ filters.T
     distance = square.clamp_min(0).sqrt()
     near = (distance.mean(-1, keepdim=True) - distance).clamp_min(0)

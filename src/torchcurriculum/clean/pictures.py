@@ -1,4 +1,4 @@
-"""Pictures in files: folders of them by class, batches of them for training, and features of them for an audit."""
+"""Pictures in files: class folders, training batches, and features for an audit."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["SUFFIXES", "ImageFiles", "open_picture", "picture_parts", "read_pict
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 NETWORK_SIDE = 224
 DIMENSIONS = 256  # of the features
-READ = 32  # pictures that are read together
-SHOWN = 160  # the longer side of a picture to look at
+READ = 32  # pictures per read
+SHOWN = 160  # the longer side of a preview
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 Files = tuple[list[Path], Tensor]
 
@@ -36,14 +36,14 @@ Files = tuple[list[Path], Tensor]
 class ImageFiles(Rows):
     """Images in files. Training batches are random crops (8 to 100 % of the area, 3:4 to 4:3), flipped half the time.
 
-    Other batches are the middle of the image, seven eighths of its shorter side. What is drawn comes from the batch's
-    generator alone, so it does not depend on the threads.
+    Other batches are the middle of the image, seven eighths of its shorter side. Random draws use only the batch's
+    generator, so they do not depend on the threads.
 
     Args:
         paths: The files.
         y: (N,) targets.
         size: Side of the images in a batch.
-        threads: How many read at once; by default one for each core, at most 16.
+        threads: Number of reading threads; by default one for each core, at most 16.
     """
 
     def __init__(self, paths: Sequence[Path], y: Tensor, size: int = 224, threads: int | None = None) -> None:
@@ -59,7 +59,7 @@ class ImageFiles(Rows):
         return x[0], y[0]
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """The images of ``index`` as normalised floats, augmented when there is a generator to do it with."""
+        """The images of ``index`` as normalised floats, augmented if there is a generator."""
         paths = [self.paths[row] for row in index.tolist()]
         drawn = None if generator is None else torch.rand(len(paths), 5, generator=generator, device=generator.device)
         draws = [None] * len(paths) if drawn is None else drawn.cpu().tolist()
@@ -69,7 +69,7 @@ class ImageFiles(Rows):
         return (x.float() - self._mean) / self._std, self.y[index.to(self.y.device)]
 
     def pictures(self, index: Tensor, size: int = 64) -> Tensor:
-        """The images of ``index`` as pictures to look at: (M, size, size, 3) uint8."""
+        """Previews of the images of ``index``: (M, size, size, 3) uint8."""
         chosen = ImageFiles([self.paths[row] for row in index.tolist()], index, size)
         return torch.from_numpy(np.stack([chosen._read(path, None) for path in chosen.paths]))
 
@@ -85,12 +85,12 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("pictures are read by Pillow: pip install 'torchcurriculum[clean]'") from error
+        raise ImportError("reading pictures needs Pillow: pip install 'torchcurriculum[clean]'") from error
     return Image
 
 
 def open_picture(path: Path) -> Any:
-    """A picture of any kind as RGB, upright as its EXIF data say, on white where it is transparent.
+    """A picture of any kind as RGB, rotated by its EXIF data, with transparency on white.
 
     Raises:
         FileNotFoundError: If it is missing.
@@ -104,17 +104,17 @@ def open_picture(path: Path) -> Any:
             return _in_eight_bits(ImageOps.exif_transpose(opened), opened.format, image)
     except FileNotFoundError:
         raise FileNotFoundError(f"the image {path} is missing") from None
-    except Exception as error:  # what damage raises inside Pillow is of every kind
+    except Exception as error:  # Pillow raises many kinds of errors on damaged files
         raise ValueError(f"{path} cannot be read as an image: {' '.join(str(error).split())[:120]}") from error
 
 
 def _in_eight_bits(opened: Any, form: str | None, image: Any) -> Any:
     """An opened image as RGB. Pillow's own conversion would clip deeper pixels to 0 and 255."""
     deep = opened.mode.startswith("I;16") or (opened.mode == "I" and form in ("PNG", "PPM"))
-    if deep:  # one channel of 16 bits; for three, Pillow takes the upper byte, too
+    if deep:  # one channel of 16 bits; for three, Pillow also takes the upper byte
         return image.fromarray((np.asarray(opened) >> 8).astype(np.uint8)).convert("RGB")
     if opened.mode in ("I", "F"):
-        raise ValueError("its pixels have 32 bits, of an unknown range; convert it to 8 or 16 bits")
+        raise ValueError("it has 32-bit pixels of unknown range; convert it to 8 or 16 bits")
     if opened.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in opened.info:
         above = opened.convert("RGBA")
         return image.alpha_composite(image.new("RGBA", above.size, "white"), above).convert("RGB")
@@ -128,7 +128,7 @@ def _middle(width: int, height: int) -> tuple[float, float, float, float]:
 
 
 def _crop(width: int, height: int, draws: list[float]) -> tuple[float, float, float, float]:
-    """A random box from five numbers in [0, 1): area, shape, place, flip."""
+    """A random crop from five numbers in [0, 1): area, aspect, position (2), flip."""
     area = (0.08 + 0.92 * draws[0]) * width * height
     ratio = math.exp((2 * draws[1] - 1) * math.log(4 / 3))
     across, down = min(width, math.sqrt(area * ratio)), min(height, math.sqrt(area / ratio))
@@ -137,15 +137,15 @@ def _crop(width: int, height: int, draws: list[float]) -> tuple[float, float, fl
 
 
 def picture_parts(folder: str | Path) -> tuple[dict[str, Files], list[str]]:
-    """The user's own pictures: one folder for each class. Those that cannot be read are left out, with a warning.
+    """The user's pictures, one folder per class. Unreadable ones are left out with a warning.
 
     Args:
         folder: With ``train``, ``valid`` (or ``val``) and ``test`` in it, each with one folder for each class; or with
             the folders of the classes themselves.
 
     Returns:
-        ``{"train": (paths, y), ...}`` with the parts that there are, ``"all"`` where there are none; and the names of
-        the classes, which are counted from 0.
+        ``{"train": (paths, y), ...}`` with the splits found, or ``"all"`` without any; and the class names, numbered
+        from 0.
     """
     folder = Path(folder)
     parts: dict[str, list[tuple[Path, str]]] = {}
@@ -161,10 +161,10 @@ def picture_parts(folder: str | Path) -> tuple[dict[str, Files], list[str]]:
             parts.setdefault(part, []).append((folder / name, label))
     classes = sorted({label for _, label in parts.get("train" if whole else "all", [])})
     if len(classes) < 2:
-        raise ValueError(f"{folder} holds pictures of {len(classes)} classes; there should be two at least")
+        raise ValueError(f"{folder} holds pictures of {len(classes)} classes; at least two are needed")
     unknown = sorted({label for held in parts.values() for _, label in held} - set(classes))
     if unknown:
-        raise ValueError(f"{folder} has the class {unknown[0]!r}, which the training part has not")
+        raise ValueError(f"{folder} has the class {unknown[0]!r}, which the training split lacks")
     number = {name: place for place, name in enumerate(classes)}
     return {
         part: ([path for path, _ in held], torch.tensor([number[label] for _, label in held]))
@@ -177,9 +177,9 @@ def _stamp(path: Path) -> tuple[int, int]:
     return held.st_size, held.st_mtime_ns
 
 
-@functools.lru_cache(maxsize=1)  # each run of a recipe asks again
+@functools.lru_cache(maxsize=1)  # every run of a recipe calls it
 def _readable(files: tuple[tuple[Path, int, int], ...]) -> tuple[list[bool], list[str]]:
-    """Whether each file is a picture, and the reasons of those that are not."""
+    """Whether each file is a readable picture, and the reasons for those that are not."""
 
     def check(path: Path) -> str | None:
         try:
@@ -204,12 +204,12 @@ def read_pictures(
     Args:
         folder: The folder.
         features: A file of weights of a pretrained network, or the network's name; see ``feature_network``. By default
-            weights of EfficientNet-B0 in torch's own cache, and else filters that are learnt from the pictures.
+            EfficientNet-B0 from torch's cache, or else filters learnt from the pictures.
         strict: Whether a picture that cannot be read is an error.
         watch: Called as ``watch(what, done, total)``.
 
     Returns:
-        One row for each picture.
+        One row per picture.
     """
     folder = Path(folder)
     network, how = feature_network(features)
@@ -244,7 +244,7 @@ def read_pictures(
 
 
 def _in_batches(pool: ThreadPoolExecutor, paths: list[Path], side: int) -> Iterator[tuple[int, list[Any]]]:
-    """(first row, pixels or the reason why there are none), a batch at a time."""
+    """Yields (first row, pixels or the reason for failing), a batch at a time."""
     resample = _pillow().Resampling.BILINEAR
 
     def read(path: Path) -> Any:
@@ -266,7 +266,7 @@ def _through(network: torch.nn.Module, pixels: np.ndarray) -> np.ndarray:
 
 
 def reduced(x: np.ndarray) -> np.ndarray:
-    """The main directions of features, at most 256, centred; those that say more stay larger."""
+    """The principal components of the features, at most 256, centred; stronger ones stay larger."""
     from sklearn.decomposition import PCA
 
     size = min(DIMENSIONS, *x.shape)
@@ -276,7 +276,7 @@ def reduced(x: np.ndarray) -> np.ndarray:
 
 
 def _small(path: Path) -> dict[str, bytes]:
-    """A picture to look at, as the bytes of a JPEG."""
+    """A preview as JPEG bytes."""
     picture = open_picture(path)
     picture.thumbnail((SHOWN, SHOWN))
     held = io.BytesIO()

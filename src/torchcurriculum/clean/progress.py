@@ -15,10 +15,10 @@ EVERY = 20.0  # seconds between the lines of a log
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Shows how much of a piece of work is done; call it as ``progress(what, done, total)``.
+    """Shows the progress of a task; call it as ``progress(what, done, total)``.
 
     Args:
-        echo: Where plain lines go.
+        echo: Called with plain lines.
         clock: A monotonic clock, in seconds.
 
     Example:
@@ -46,7 +46,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Shows it; the first call for ``what`` at once."""
+        """Shows progress; the first call for ``what`` immediately."""
         new, self._what = what != self._what, what
         if self._bar is not None:
             if new:

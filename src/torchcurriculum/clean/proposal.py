@@ -1,7 +1,7 @@
 """The proposal: which labels of a user's data look wrong and what they should be, as one JSON file.
 
-`curriculum clean` writes it; the review page shows it, and `curriculum fix` applies it. Whatever is read is checked:
-a proposal may come from anywhere.
+`curriculum clean` writes it; the review page shows it, and `curriculum fix` applies it. Everything read is checked,
+since a proposal may come from anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["KINDS", "Proposal", "Share", "Source", "Suspect", "digest", "read_js
 
 FORMAT = 1
 KINDS = ("table", "pictures", "text")
-LARGEST = 2**30  # bytes of a file that is read
+LARGEST = 2**30  # most bytes of a file to read
 PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 BLOCK = 2**20
 OPTIONAL = ("label", "encoding", "separator", "id", "features")
@@ -36,12 +36,12 @@ class Source:
         kind: ``"table"`` (CSV, TSV, Parquet), ``"pictures"`` or ``"text"`` (folders with one folder for each class).
         digest: Of its bytes, see ``digest``.
         label: The column of the labels; None for folders.
-        encoding: Of a CSV or TSV file, as Python calls it; None for Parquet and folders.
+        encoding: Of a CSV or TSV file, Python's name; None for Parquet and folders.
         separator: Of a CSV or TSV file; None for Parquet and folders.
         id: The column that names the rows, or None.
-        quotes: Whether cells of a CSV or TSV file may stand in quotes.
-        drop: Columns that were left out on the user's word.
-        features: The features that the user asked for.
+        quotes: Whether cells of a CSV or TSV file may be quoted.
+        drop: Columns that the user left out.
+        features: The features that the user chose.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Source:
             _require(isinstance(value, str), f"source.{name} must be a text, got {value!r}")
         _require(self.kind in KINDS, f"source.kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
         if self.kind == "table":
-            _require(self.label is not None, "source.label must name the column of the labels of a table")
+            _require(self.label is not None, "source.label must name the label column of a table")
         names = isinstance(self.drop, list | tuple) and all(isinstance(name, str) for name in self.drop)
         _require(names, f"source.drop must be a list of texts, got {self.drop!r}")
         object.__setattr__(self, "drop", list(self.drop))
@@ -73,7 +73,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Share:
-    """The share of wrong labels: an estimate and its interval; None where nothing can be said."""
+    """The share of wrong labels: an estimate and its interval; None if unknown."""
 
     estimate: float | None = None
     low: float | None = None
@@ -89,16 +89,16 @@ class Suspect:
     """A row whose label looks wrong.
 
     Attributes:
-        row: Its place in the data, from 0. In a CSV or TSV file the header and blank lines do not count. In a folder
-            it is the place in the sorted list of the files that were read.
-        id: What the user calls it: the value of the id column, or the path of a file in its folder with ``/``.
-        given: The label as it stands in the data, as text.
+        row: Its position in the data, from 0. In a CSV or TSV file header and blank lines do not count. In a folder it
+            is the position in the sorted list of files read.
+        id: The user's name for it: the value of the id column, or a file's path in its folder with ``/``.
+        given: The label in the data, as text.
         suggested: The label that fits better, or None.
         quality: The probability that the given label is right.
         suggestion_probability: The probability that the suggested label is right, or None.
-        sure: Whether it is changed without asking anybody.
+        sure: Whether it may be changed without review.
         why: One sentence.
-        show: What people see of it: ``values`` (a mapping from column to text, the telling ones first), ``text``, and
+        show: Its preview: ``values`` (a mapping from column to text, the strongest evidence first), ``text``, and
             ``picture`` (a small one, as a data URI).
     """
 
@@ -122,21 +122,21 @@ class Suspect:
             _probability(getattr(self, key), f"{name}: {key}")
         _require(isinstance(self.sure, bool), f"{name}: sure must be true or false, got {self.sure!r}")
         changed = self.suggested is not None and self.suggested != self.given
-        _require(changed or not self.sure, f"{name} is called sure and suggests no other label")
+        _require(changed or not self.sure, f"{name} is marked sure but suggests no other label")
         _check_show(self.show, name)
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was found in a user's data.
+    """The findings in a user's data.
 
     Attributes:
         source: The data.
         classes: All labels that occur, as text.
-        total: How many rows were looked at.
+        total: Number of rows examined.
         rows: The suspects, the most suspicious first.
         share: The share of wrong labels.
-        health: Sentences that say why the findings cannot be trusted; empty if they can.
+        health: Reasons why the findings cannot be trusted; empty if they can.
         method: What was trained, in words.
         notes: Other sentences for the reader, such as how many files could not be read.
 
@@ -170,15 +170,15 @@ class Proposal:
         object.__setattr__(self, "rows", list(self.rows))
         _require(len({one.row for one in self.rows}) == len(self.rows), "a row occurs twice among the suspects")
         _require(len(set(self.classes)) == len(self.classes), "a class occurs twice")
-        _require(not self.health or not any(one.sure for one in self.rows), "a run that is not healthy is sure of rows")
+        _require(not self.health or not any(one.sure for one in self.rows), "an unhealthy run must not mark rows sure")
 
     @property
     def key(self) -> str:
-        """Changes with every part of the proposal, so that decisions find the one they belong to."""
+        """A checksum of the whole proposal, which ties decisions to it."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
-        """What stands in the file."""
+        """The contents of the file."""
         return {"format": FORMAT, **asdict(self)}
 
     def write(self, path: str | Path) -> Path:
@@ -192,7 +192,7 @@ class Proposal:
 
     @classmethod
     def read(cls, path: str | Path) -> Proposal:
-        """Reads and checks what ``write`` wrote; ValueError where the file is something else or damaged."""
+        """Reads and checks a file from ``write``; ValueError if it is something else or damaged."""
         held = read_json(path, "a proposal")
         try:
             _require(held.pop("format", None) == FORMAT, f"this version reads format {FORMAT} only")
@@ -202,17 +202,17 @@ class Proposal:
             held["rows"] = [_build(Suspect, row, "a row") for row in held["rows"]]
             built: Proposal = _build(cls, held, "the proposal")
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is not a proposal that can be used: {error}") from None
+            raise ValueError(f"{path} is not a usable proposal: {error}") from None
         return built
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file, or of the names and contents of all files in a folder. Hidden files do not count."""
+    """SHA-256 of a file, or of the names and contents of all files in a folder. Hidden files are skipped."""
     path = Path(path)
     if path.is_file():
         return _sha(path).hexdigest()
     if not path.is_dir():
-        raise FileNotFoundError(f"there is no file or folder {path}")
+        raise FileNotFoundError(f"{path} does not exist")
     total = hashlib.sha256()
     for name, file in folder_files(path):
         total.update(name.encode("utf-8", "surrogateescape") + b"\0" + _sha(file).digest())
@@ -226,7 +226,7 @@ def folder_files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def read_json(path: str | Path, what: str) -> dict[str, Any]:
-    """An object from a JSON file; ValueError, with the file's name, where it is anything else."""
+    """An object from a JSON file; ValueError with the file's name if it is anything else."""
     path = Path(path)
     if path.stat().st_size > LARGEST:
         raise ValueError(f"{path} is larger than {LARGEST:,} bytes and cannot be {what}")
@@ -240,7 +240,7 @@ def read_json(path: str | Path, what: str) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _sha(path: Path) -> Any:

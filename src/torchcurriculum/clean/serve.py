@@ -1,7 +1,7 @@
-"""The review page from a small local server, which writes each decision to disk at once.
+"""A small local server for the review page, which writes each decision to disk immediately.
 
-It listens on the loopback address only, at a port the system chooses, and answers only requests that know the token in
-the address and come from the page itself: other programs' pages in the same browser can neither read nor decide.
+It listens only on the loopback address, at a port chosen by the system, and answers only requests that have the token
+in the address and come from the page itself. So other pages in the same browser can neither read nor decide.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .proposal import Proposal
 
 __all__ = ["Review"]
 
-LARGEST = 2**24  # bytes of a request: all suspects accepted at once
-PATIENCE = 30.0  # seconds for a request to arrive
+LARGEST = 2**24  # bytes of a request, enough to accept all suspects at once
+PATIENCE = 30.0  # seconds to wait for a request
 HEADERS = {
     "Content-Security-Policy": POLICY + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -38,8 +38,8 @@ class Review:
     """A server for the review of one proposal.
 
     Args:
-        proposal: What is reviewed.
-        path: The file of the decisions. If it exists, it must be about the same proposal, and is continued.
+        proposal: The proposal to review.
+        path: The file of the decisions. An existing file must be about the same proposal, and is continued.
 
     Example:
         >>> import tempfile
@@ -58,7 +58,7 @@ class Review:
         if path.exists():
             held = Decisions.read(path)
             if held.proposal != proposal.key:
-                raise ValueError(f"{path} is about another proposal; move it away, or review that one")
+                raise ValueError(f"{path} is about another proposal; move it, or review that one")
             self.decided = {one.row: one for one in held.rows}
         self.token = secrets.token_urlsafe(24)
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Review:
 
     @property
     def address(self) -> str:
-        """What to open in the browser."""
+        """The address to open in the browser."""
         return f"http://{self.host}/{self.token}/"
 
     def __enter__(self) -> Review:
@@ -78,7 +78,7 @@ class Review:
         self._server.server_close()
 
     def run(self) -> None:
-        """Answers until interrupted."""
+        """Serves until interrupted."""
         self._server.serve_forever(poll_interval=0.2)
 
     def stop(self) -> None:
@@ -96,14 +96,14 @@ class Review:
         return page(self.proposal, self.decisions(), str(self.path)).encode("utf-8", "replace")
 
     def take(self, sent: Any) -> None:
-        """Writes decisions from the page to disk; ValueError where they are not about the proposal."""
+        """Writes decisions from the page to disk; ValueError if they are not about the proposal."""
         if not isinstance(sent, list) or not all(isinstance(one, dict) for one in sent):
             raise ValueError("decisions must be a list")
         new: dict[int, Decision | None] = {}
         for one in sent:
             suspect = self.suspects.get(one.get("row")) if isinstance(one.get("row"), int) else None
             if suspect is None:
-                raise ValueError(f"there is no suspect in row {one.get('row')!r}")
+                raise ValueError(f"row {one.get('row')!r} is not in the proposal")
             what = one.get("decision")
             label = one.get("label")
             new[suspect.row] = None if what is None else Decision(suspect.row, suspect.given, what, label, suspect.id)
@@ -147,7 +147,7 @@ def _handler(review: Review) -> type[BaseHTTPRequestHandler]:
                 self._answer(HTTPStatus.NO_CONTENT, b"")
 
         def _known(self, place: str) -> bool:
-            """Whether a request names our own host, so that no other name leads here, and knows the token."""
+            """Whether a request has our own host name (against DNS rebinding) and the token."""
             if self.headers.get("Host") != review.host:
                 self._answer(HTTPStatus.FORBIDDEN, b"this is not the address of the review\n")
                 return False
@@ -164,6 +164,6 @@ def _handler(review: Review) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing: the address holds the token."""
+            """Logs nothing, because the address contains the token."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV and Parquet files as people have them, read by pandas and turned into features by scikit-learn."""
+"""Tables: CSV, TSV and Parquet files, read with pandas and turned into features with scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
 
 TARGETS = ("label", "labels", "target", "class", "y")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
-BATCH = 20_000  # records that stand in memory as Python's own texts
-MANY = 50  # values of a label that is a number
-LENGTH = 300  # letters of a cell that people see
-COPY = 0.995  # of the rows, from which on a column says the same as the label
-TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table, that are also options of commands
+BATCH = 20_000  # records held in memory as Python strings
+MANY = 50  # most distinct values of a numeric label
+LENGTH = 300  # characters of a cell in a preview
+COPY = 0.995  # share of rows from which on a column is a copy of the label
+TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table and of the command line
 
 
 def read_table(
@@ -39,15 +39,15 @@ def read_table(
 
     Args:
         path: A CSV, TSV or Parquet file whose first line names its columns.
-        label: The column with the classes; by default the only one called ``label``, ``labels``, ``target``, ``class``
+        label: The column with the classes; by default the only one named ``label``, ``labels``, ``target``, ``class``
             or ``y``, and otherwise the last one.
-        id: The column that names the rows; by default the first that holds each value once.
+        id: The column that names the rows; by default the first with distinct values.
         drop: Columns to leave out.
-        sep: Separator of the cells; by default it is found out, as is the ``encoding``.
-        encoding: As Python calls it.
+        sep: Cell separator; detected by default, like the ``encoding``.
+        encoding: Python's name of it.
         features: ``"minilm"`` or ``"tfidf"``, for columns of text; see ``text_features``.
         strict: Whether a row without a label, or with too many or too few cells, is an error.
-        watch: Called as ``watch(what, done, total)`` while it works.
+        watch: Called as ``watch(what, done, total)`` during the work.
 
     Returns:
         The rows that have a label, with features made of all other columns.
@@ -81,7 +81,7 @@ def read_table(
     x, groups = _features(taken, features, watch, notes)
     if not x.shape[1]:
         reasons = "; ".join(f"{one.name}: {one.taken}, {one.why}" for one in columns[1:])
-        raise ValueError(f"{path} cannot be learnt from: no column is left to learn from ({reasons})")
+        raise ValueError(f"{path} has no usable column to learn from ({reasons})")
     return UserData(
         kind="table",
         path=path,
@@ -102,7 +102,7 @@ def read_table(
 def _check_named(path: Path, names: list[str], target: str, given: list[str]) -> None:
     for name in given:
         if name not in names:
-            raise ValueError(f"{path} has no column called {name!r}; it has {', '.join(names)}")
+            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(names)}")
         if name == target:
             raise ValueError(
                 f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
@@ -112,7 +112,7 @@ def _check_named(path: Path, names: list[str], target: str, given: list[str]) ->
 def _labelled(
     path: Path, frame: Any, target: str, lines: Sequence[int], bad: dict[int, str], strict: bool
 ) -> tuple[np.ndarray, np.ndarray, list[str], list[tuple[str, str]], list[str]]:
-    """Rows that can be judged, their labels, the classes, what is left out and why, and notes."""
+    """The usable rows, their labels, the classes, what is left out and why, and notes."""
     given = _given(frame[target])
     skipped = dict(bad)
     skipped |= {int(row): "it has no label" for row in np.flatnonzero(given == "") if int(row) not in skipped}
@@ -135,10 +135,10 @@ def _written(layout: Layout) -> str:
 
 
 def _layout(layout: Layout | None, target: str, called: str | None) -> dict[str, str | None]:
-    told: dict[str, str | None] = {"label": target, "id": called or None}
+    found: dict[str, str | None] = {"label": target, "id": called or None}
     if layout is not None:
-        told |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
-    return told
+        found |= {"separator": layout.separator, "encoding": layout.encoding, "quotes": "yes" if layout.quotes else ""}
+    return found
 
 
 def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[[int], dict[str, Any]]:
@@ -155,7 +155,7 @@ def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[
 
 def _is_parquet(path: Path) -> bool:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; there must be a CSV, TSV or Parquet file, or a folder")
+        raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
     with open(path, "rb") as file:
         return file.read(4) == b"PAR1"
 
@@ -165,7 +165,7 @@ def _pandas() -> Any:
         import pandas
         import sklearn
     except ImportError as error:
-        raise ImportError("tables are read by pandas and scikit-learn: pip install 'torchcurriculum[clean]'") from error
+        raise ImportError("tables need pandas and scikit-learn: pip install 'torchcurriculum[clean]'") from error
     assert sklearn.__name__
     return pandas
 
@@ -176,7 +176,7 @@ def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, No
     pandas = _pandas()
     try:
         frame = pandas.read_parquet(path)
-    except Exception as error:  # what damage raises inside pyarrow is of every kind
+    except Exception as error:  # pyarrow raises many kinds of errors on damaged files
         raise ValueError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:120]}") from error
     frame = frame.reset_index(drop=True)
     return frame, None, range(1, len(frame) + 1), {}
@@ -185,7 +185,7 @@ def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, No
 def _csv(
     path: Path, sep: str | None, encoding: str | None, watch: Watch
 ) -> tuple[Any, Layout, list[int], dict[int, str]]:
-    """All cells as text, column by column; the last line of each record; and which records are damaged, and how."""
+    """All cells as text, column by column; the last line of each record; and the damaged records with their reasons."""
     pandas = _pandas()
     layout = find_layout(path, sep, encoding)
     size, every = path.stat().st_size, records(path, layout)
@@ -213,12 +213,12 @@ def _csv(
             watch("reading", min(size, round(size * len(lines) / (len(lines) + 1))), size)
     flush()
     if not lines:
-        raise ValueError(f"{path} cannot be learnt from: it has no rows")
+        raise ValueError(f"{path} has no rows")
     if len(bad) > len(lines) / 2:
         row = min(bad)
         words = f"line {lines[row]}: {bad[row]}"
         raise ValueError(
-            f"{path} is damaged: most rows have another number of cells than the first line ({words}); see --sep"
+            f"{path} is damaged: most rows do not have as many cells as the first line ({words}); see --sep"
         )
     frame = pandas.DataFrame(
         {name: pandas.concat(held, ignore_index=True) for name, held in zip(names, parts, strict=True)}
@@ -231,7 +231,7 @@ def _check_head(path: Path, head: list[str]) -> None:
         raise ValueError(f"the first line of {path} must name two or more columns, got {head}")
     number = next((name for name in head if _fraction(name)), None)
     if number is not None:
-        raise ValueError(f"the first line of {path} must name the columns, and it holds the number {number}")
+        raise ValueError(f"the first line of {path} must name the columns, but it holds the number {number}")
 
 
 def _fraction(name: str) -> bool:
@@ -242,7 +242,7 @@ def _fraction(name: str) -> bool:
 
 
 def _once(head: list[str]) -> list[str]:
-    """Names of columns, each once: a second ``a`` becomes ``a (2)``."""
+    """Unique column names: a second ``a`` becomes ``a (2)``."""
     seen: dict[str, int] = {}
     names = []
     for name in head:
@@ -254,16 +254,16 @@ def _once(head: list[str]) -> list[str]:
 def _target(path: Path, names: list[str], label: str | None) -> str:
     if label is not None:
         if label not in names:
-            raise ValueError(f"{path} has no column called {label!r}; it has {', '.join(names)}")
+            raise ValueError(f"{path} has no column {label!r}; it has {', '.join(names)}")
         if f"{label} (2)" in names:
-            raise ValueError(f"{path} has two columns called {label!r}; rename one of them")
+            raise ValueError(f"{path} has two columns named {label!r}; rename one of them")
         return label
     plain = [name.lower() for name in names]
     found = [name for name, low in zip(names, plain, strict=True) if low in TARGETS]
     beside_x = found and found[0].lower() == "y" and "x" in plain and found[0] != names[-1]  # a coordinate?
     if len(found) > 1 or beside_x:
         words = "it is not clear which column holds the classes"
-        raise ValueError(f"{path} has the columns {', '.join(names)}: {words}; name it by --label COLUMN (label=)")
+        raise ValueError(f"{path} has the columns {', '.join(names)}: {words}; give it with --label COLUMN (label=)")
     return found[0] if found else names[-1]
 
 
@@ -272,7 +272,7 @@ def _text(cells: Any) -> list[str]:
 
 
 def _given(cells: Any) -> np.ndarray:
-    """The labels as text without spaces around; "" where there is none."""
+    """The labels as stripped text; "" if missing."""
     return np.array([cell.strip() for cell in _text(cells)], dtype=object)
 
 
@@ -281,11 +281,11 @@ def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
     words = f"the column {target!r} has {len(distinct):,} different values in {len(given):,} rows"
     if len(distinct) > len(given) / 2:
         raise ValueError(
-            f"{path} cannot be learnt from: {words}, so it holds no classes; name the right one by --label"
+            f"{path} cannot be learnt from: {words}, so it does not hold classes; give the right one with --label"
         )
     numbers = all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct)
     if len(distinct) > MANY and numbers and any(map(_fraction, distinct)):
-        raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, and not classes; see --label")
+        raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, so it holds no classes; see --label")
 
 
 def _take_all(
@@ -305,12 +305,12 @@ def _take_all(
         else:
             taken[name] = take(name, frame[name], mark, labels if in_order else None)
             if taken[name].kind == "category" and _is_copy(frame[name], labels):
-                taken[name] = Taken("left out", "it says the same as the label")
+                taken[name] = Taken("left out", "it is a copy of the label")
     return taken
 
 
 def _is_copy(cells: Any, labels: np.ndarray) -> bool:
-    """Whether a column is the label in other words: one value for each class and one class for each value."""
+    """Whether a column is a copy of the label: one value per class and one class per value."""
     codes = np.unique(np.array(_text(cells), dtype=str), return_inverse=True)[1]
     if codes.max() != labels.max():
         return False
@@ -338,7 +338,7 @@ def _features(
         blocks.append(block)
         groups += [place] * block.shape[1]
     if features is not None and not texts:
-        raise ValueError(f"--features {features} is for pictures and text, and no column of this table holds text")
+        raise ValueError(f"--features {features} is for pictures and text, but no column of this table holds text")
     if not blocks:
         return np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
     whole = np.empty((len(blocks[0]), len(groups)), np.float32)
@@ -351,7 +351,7 @@ def _features(
 
 
 def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, groups: np.ndarray) -> list[str]:
-    """A sentence for each column of yes/no or categories that alone tells nearly every label."""
+    """A sentence for each yes/no or category column that alone predicts nearly every label."""
     notes = []
     for place, (name, one) in enumerate(taken.items(), 1):
         held = x[:, groups == place]
@@ -362,6 +362,6 @@ def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, g
         np.add.at(table, (codes, labels), 1)
         if table.max(1).sum() >= COPY * len(labels):
             notes.append(
-                f"{name} alone tells nearly every label; if it was made from the label, leave it out: --drop {name!r}"
+                f"{name} alone predicts nearly every label; if it was derived from the label, drop it: --drop {name!r}"
             )
     return notes

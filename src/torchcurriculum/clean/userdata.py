@@ -1,4 +1,4 @@
-"""A user's own data, read: labels, features, and what people call and see of each row."""
+"""A user's data after reading: labels, features, and the name and preview of each row."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 
 __all__ = ["FEWEST", "Column", "UserData", "number_classes"]
 
-FEWEST = 5  # rows of a class; fewer cannot be judged by the other rows of it
-Watch = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+FEWEST = 5  # rows of a class; fewer cannot be judged
+Watch = Callable[[str, int, int], None]  # task, done, total
 
 
 class Column(NamedTuple):
-    """How a column was taken: ``taken`` is "label", "id", "number", ..., or "left out"; ``why`` is for people."""
+    """How a column is used: ``taken`` is "label", "id", "number", ..., or "left out"; ``why`` is the reason."""
 
     name: str
     taken: str
@@ -26,23 +26,23 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class UserData:
-    """Data that were read.
+    """Data after reading.
 
     Attributes:
         kind: ``"table"``, ``"pictures"`` or ``"text"``.
         path: The file or folder.
         labels: (N,) int64, the given classes.
-        classes: Their names, as they stand in the data.
-        ids: What people call each row: the value of the id column, ``line 17``, or a path in the folder.
-        features: (N, D) float32, what a classifier learns from; made without a look at the labels.
+        classes: Their names in the data.
+        ids: The name of each row: the value of the id column, ``line 17``, or a path in the folder.
+        features: (N, D) float32, computed without the labels.
         groups: (D,) which column of ``columns`` each feature comes from; 0 for pictures and text.
-        rows: (N,) the place of each row in the data, counted from 0 without header and blank lines; in a folder, in the
+        rows: (N,) the position of each row in the data, from 0 without header and blank lines; in a folder, in the
             sorted list of its files.
-        columns: How each column was taken.
-        skipped: (id, reason) of rows and files that are not looked at.
+        columns: How each column is used.
+        skipped: (id, reason) of rows and files that are not used.
         notes: Sentences for the reader.
         layout: ``label``, ``id``, ``separator`` and ``encoding`` of a table, where they apply.
-        shown: ``shown(row)`` gives what people see of a row; see ``show``.
+        shown: ``shown(row)``, the preview of a row; see ``show``.
     """
 
     kind: Literal["table", "pictures", "text"]
@@ -63,11 +63,11 @@ class UserData:
         return len(self.labels)
 
     def show(self, row: int) -> Mapping[str, Any]:
-        """What people see of a row: ``values`` (column to text), ``text``, or ``picture`` (bytes of a small JPEG)."""
+        """The preview of a row: ``values`` (column to text), ``text``, or ``picture`` (bytes of a small JPEG)."""
         return self.shown(row)
 
     def message(self) -> str:
-        """How everything was taken, in one message."""
+        """A summary of how the data was read."""
         where = f" in the column {self.layout['label']!r} (--label)" if self.layout.get("label") else ""
         lines = [f"{self.path}: {len(self):,} rows, {len(self.classes)} classes{where}"]
         lines[0] += "" if not self.skipped else f"; {len(self.skipped):,} left out"
@@ -86,11 +86,11 @@ class UserData:
 
 
 def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[str], np.ndarray, list[str]]:
-    """Numbers the classes of a set in their sorted order; those with fewer than ``FEWEST`` rows cannot be judged.
+    """Numbers the classes in sorted order; those with fewer than ``FEWEST`` rows cannot be judged.
 
     Args:
         given: The class of each row.
-        where: What to call the data in an error.
+        where: Name of the data, for errors.
 
     Returns:
         (N,) int64 numbers, -1 for the rows of classes that are too small; the names of the others; (N,) bool, whether
@@ -109,14 +109,14 @@ def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[s
         words = (
             f"{len(names)} classes in {len(given):,} rows, and {int(large.sum())} of them with {FEWEST} rows or more"
         )
-        raise ValueError(f"{where} cannot be learnt from: there are {words}; there must be two such classes at least")
+        raise ValueError(f"{where} cannot be learnt from: there are {words}; at least two such classes are needed")
     numbers = np.where(large, np.cumsum(large) - 1, -1)
     labels = numbers[codes].astype(np.int64)
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(" ".join(name.lower().split()), []).append(str(name))
     notes = [
-        f"the classes {' and '.join(map(repr, held))} are taken as different"
+        f"the classes {' and '.join(map(repr, held))} are treated as different"
         for held in alike.values()
         if len(held) > 1
     ]

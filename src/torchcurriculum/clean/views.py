@@ -1,10 +1,9 @@
-"""Which labels are surely wrong: two halves of the columns, each without the other, must say so.
+"""Which labels are surely wrong: two separate halves of the columns must agree.
 
-Where a label does not follow from the columns, as who survives or who leaves does not, exceptions look like wrong
-labels to every classifier, however sure it is. But they are exceptions to one or a few columns. A wrong label
-contradicts all of them. So classifiers are trained on two halves of the columns that are not correlated with each
-other, and a label is surely wrong only if the audits of both halves, and of the whole, call it wrong and suggest the
-same other class.
+If a label does not follow from the columns (who survives, which customer leaves), exceptions look like wrong labels to
+every classifier. But they contradict only a few columns, while a wrong label contradicts all of them. So classifiers
+are trained on two halves of the columns that are not correlated with each other, and a label is surely wrong only if
+the audits of both halves, and of the whole, call it wrong and suggest the same other class.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from .userdata import UserData, Watch
 __all__ = ["surely", "two_views"]
 
 SURE = 0.95  # probability of the suggested label by all columns
-ALIKE = 0.85  # correlation of features, from which on their columns stay together
-SAMPLE = 2000  # rows that correlations are measured on
+ALIKE = 0.85  # correlation of features from which on their columns stay together
+SAMPLE = 2000  # rows used to measure correlations
 
 
 def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Two halves of the features, equally telling as far as possible; correlated columns are in the same half.
+    """Two halves of the features, about equally predictive; correlated columns are in the same half.
 
     Args:
         features: (N, D).
@@ -31,7 +30,7 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
         labels: (N,).
 
     Returns:
-        Numbers of features: two arrays, or none where all columns hang together.
+        Numbers of features: two arrays, or None if all columns are correlated.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(50, 4))
@@ -60,7 +59,7 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
 
 
 def surely(source: UserData, found: Audit, folds: int = 5, seed: int = 0, watch: Watch = lambda *_: None) -> np.ndarray:
-    """(N,) bool, the labels called wrong that may be changed without asking anybody.
+    """(N,) bool: the wrong labels that may be changed without review.
 
     Args:
         source: The data.

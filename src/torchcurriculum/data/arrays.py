@@ -1,4 +1,4 @@
-"""A data set that is held whole in memory, on any device, and hands out a batch at once."""
+"""Data sets held in memory, on any device, that return whole batches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Arrays", "Rows"]
 
 
 class Rows(Dataset[tuple[Any, Tensor]]):
-    """What data sets held in memory have in common: targets ``y`` and tensors that move together.
+    """Abstract: a data set in memory with targets ``y`` and tensors that move together.
 
-    A subclass adds ``batch(index, generator) -> (inputs, targets)``, and ``names`` where people have them for its rows:
+    A subclass adds ``batch(index, generator) -> (inputs, targets)``, and ``names`` if its rows have readable names:
     sentences, files, lines.
     """
 
@@ -47,7 +47,7 @@ class Rows(Dataset[tuple[Any, Tensor]]):
 
 
 class Arrays(Rows):
-    """Inputs and targets as two tensors; ``batch`` takes many rows at once, which is what makes it fast.
+    """Inputs and targets as two tensors; ``batch`` is fast because it gathers many rows at once.
 
     Args:
         x: (N, ...) inputs.

@@ -1,4 +1,4 @@
-"""Batches of every form: a sampler that does what it is told, moving to a device, telling input from target."""
+"""Batches of any form: a fixed sampler, moving to a device, separating input and target."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "finite_rows", "none_of", "padding_like", "take", "to_device", "unpack", "zeros_of"]
+__all__ = ["Plan", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of"]
 
 TARGETS = ("labels", "label", "target", "targets", "y")
 
 
 class Plan:
-    """A batch sampler that hands out exactly ``batches``. It keeps no position, so asking twice is harmless."""
+    """A batch sampler that yields exactly ``batches``. It keeps no position, so it can be iterated repeatedly."""
 
     def __init__(self, batches: list[Tensor] | None = None) -> None:
         self.batches = batches or []
@@ -27,7 +27,7 @@ class Plan:
 
 
 def unpack(batch: Any) -> tuple[Any, Any]:
-    """Input and target of a batch: a pair, a dict with a target of a usual name, or an object with ``.y``.
+    """Input and target of a batch: a pair, a dict with a target under a common name, or an object with ``.y``.
 
     Example:
         >>> unpack({"input_ids": 1, "labels": 2})
@@ -59,22 +59,22 @@ def to_device(value: Any, device: torch.device) -> Any:
     return value.to(device) if hasattr(value, "to") else value
 
 
-def none_of(value: Any) -> Any:
-    """``value`` with no rows in its tensors.
+def without_rows(value: Any) -> Any:
+    """``value`` with tensors of zero rows.
 
     Example:
-        >>> none_of({"x": torch.ones(2, 3)})["x"].shape
+        >>> without_rows({"x": torch.ones(2, 3)})["x"].shape
         torch.Size([0, 3])
     """
     if isinstance(value, Tensor):
         return value[:0]
     if isinstance(value, Mapping):
-        return {key: none_of(part) for key, part in value.items()}
-    return type(value)([none_of(part) for part in value]) if isinstance(value, tuple | list) else value
+        return {key: without_rows(part) for key, part in value.items()}
+    return type(value)([without_rows(part) for part in value]) if isinstance(value, tuple | list) else value
 
 
 def padding_like(viewed: Any, padding: Any) -> Any:
-    """``padding``, or two rows of zeros where no rows of it came to look otherwise: another shape or type.
+    """``padding``, or two rows of zeros where a view of zero rows changed its shape or type.
 
     Example:
         >>> padding_like(torch.zeros(0, 3), torch.ones(2, 5))
@@ -92,7 +92,7 @@ def padding_like(viewed: Any, padding: Any) -> Any:
 
 
 def zeros_of(value: Any) -> Any:
-    """``value`` with zeros in place of its floating-point numbers: padding that any network can take."""
+    """``value`` with its floating-point numbers set to zero: padding that any network can take."""
     if isinstance(value, Tensor):
         return torch.zeros_like(value) if value.is_floating_point() else value
     if isinstance(value, Mapping):
@@ -115,7 +115,7 @@ def take(value: Any, rows: Tensor, size: int) -> Any:
         return type(value)([take(part, rows, size) for part in value])
     if value is None or isinstance(value, str | int | float):
         return value
-    raise TypeError(f"rows of a batch with {type(value).__name__} cannot be told apart")
+    raise TypeError(f"cannot select rows of a batch that holds {type(value).__name__}")
 
 
 def finite_rows(value: Any, size: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""What tells one data set from another: its length and, where it stores them, its labels."""
+"""The identity of a data set: its length and, if stored, its labels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["fingerprint", "length_of"]
 
 
 def length_of(data: Any, name: str) -> int:
-    """How many rows a data set has; one without rows or row numbers is refused by ``name``."""
+    """The number of rows of a data set; one without rows or row numbers is refused by ``name``."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeError(
-            f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps something for "
-            "every row, so give the dataset __len__ and __getitem__, or see data.streamed for a loop of your own"
+            f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps state for "
+            "every row, so give the dataset __len__ and __getitem__, or use data.streamed in your own loop"
         )
     if len(data) < 1:
         raise ValueError(f"{name} is empty")
@@ -25,7 +25,7 @@ def length_of(data: Any, name: str) -> int:
 
 
 def fingerprint(data: Any) -> int | None:
-    """A checksum of the labels where the data set stores them, else None.
+    """A checksum of the labels if the data set stores them, else None.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""``indexed(loader)``: the rows of each batch, beside the batch, for any map-style DataLoader left as it is."""
+"""``indexed(loader)``: row numbers with each batch of any unmodified map-style DataLoader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["indexed"]
 
 
 class _Recorder:
-    """A (batch) sampler that remembers what it handed out. Samplers run in the main process, also with workers."""
+    """A (batch) sampler that records what it yields. Samplers run in the main process, also with workers."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -48,14 +48,14 @@ _SHADOWS: weakref.WeakKeyDictionary[DataLoader[Any], tuple[DataLoader[Any], _Rec
 class indexed:
     """Iterates over ``loader`` and yields ``(index, batch)``: the (B,) int64 rows of each batch, and the batch.
 
-    The dataset, the collate function, workers, ``drop_last`` and the sampler are the user's own: batches are exactly
-    those of the loader. It works with shuffling, subsets (rows of the subset), batch samplers, any number of workers
-    and any form of batch, and patches nothing. The collate function must keep the order of its samples: one that sorts
-    them is refused as soon as their targets show it, and cannot be noticed where batches hold no targets.
+    Batches are exactly those of the loader; dataset, collate function, workers, ``drop_last`` and sampler stay the
+    user's own. Works with shuffling, subsets (rows of the subset), batch samplers, any number of workers and any form
+    of batch, and patches nothing. The collate function must keep the order of its samples: one that sorts them is
+    refused as soon as the targets show it; without targets it cannot be detected.
 
     Args:
         loader: A ``DataLoader`` over a map-style dataset.
-        finite: Leave out rows whose floating-point numbers are not all finite, and batches that have no others. For
+        finite: Drop rows whose floating-point numbers are not all finite, and batches without finite rows. For
             batches of tensors, or of dicts, tuples and lists of them.
 
     Example:
@@ -71,7 +71,7 @@ class indexed:
         if isinstance(loader.dataset, IterableDataset):
             raise TypeError(
                 f"{type(loader.dataset).__name__} is an iterable dataset: its samples have no row numbers to hold "
-                "weights for. Give it __len__ and __getitem__, or name an id of each sample: streamed(loader, id=...)."
+                "weights for. Give it __len__ and __getitem__, or use an id of each sample: streamed(loader, id=...)."
             )
         if loader.num_workers > 0 and not getattr(loader, "in_order", True):
             raise ValueError("this loader has in_order=False, so its batches cannot be matched with their rows")
@@ -85,11 +85,11 @@ class indexed:
 
 
 class _Indexed:
-    """One loop over a loader. Like the loader's own, it goes on behind a batch that raised an exception."""
+    """One loop over a loader. Like the loader's own, it continues after a batch that raised an exception."""
 
     def __init__(self, shadow: DataLoader[Any], recorder: _Recorder, finite: bool) -> None:
         self.shadow, self.recorder, self.finite = shadow, recorder, finite
-        self.batches: Iterator[Any] | None = None  # made with the first batch: two loops must not share a queue
+        self.batches: Iterator[Any] | None = None  # made late, because two loops must not share a queue
         self.queue: deque[Any] | None = None
 
     def __iter__(self) -> _Indexed:
@@ -114,14 +114,14 @@ class _Indexed:
                 return index[kept], take(batch, kept, len(index))
 
     def _rows(self) -> Any:
-        """The rows of the next batch, also where it failed; none if it was the sampler that failed."""
-        # The sampler's iterator is made by the time the first batch is here; a later loop makes another queue.
+        """The rows of the next batch, even if it failed; None if the sampler failed."""
+        # The sampler's iterator exists once the first batch is here; a later loop makes another queue.
         self.queue = self.recorder.handed_out if self.queue is None else self.queue
         return self.queue.popleft() if self.queue else None
 
 
 class _InOrder:
-    """A collate function that is watched until a batch shows that it keeps the order of its samples."""
+    """Wraps a collate function and checks that it keeps the order of its samples, until one batch proves it."""
 
     def __init__(self, collate: Any) -> None:
         self.collate, self.sure = collate, False
@@ -139,13 +139,13 @@ class _InOrder:
             self.sure = len(before.unique()) > 1
         elif torch.equal(before.sort().values, after.sort().values):
             raise ValueError(
-                "the collate function changes the order of its samples, so their rows would be attached to others; "
-                "sort inside of the model, or yield a row number with each sample and use that"
+                "the collate function changes the order of its samples, so row numbers would not match; "
+                "sort inside the model, or yield a row number with each sample and use that"
             )
 
 
 def _targets(samples: list[Any]) -> Tensor | None:
-    """(B,) the targets of samples, where each is a number."""
+    """(B,) the targets of samples, if each is a number."""
     found = [_target(sample) for sample in samples]
     single = all(isinstance(value, int | float) or (isinstance(value, Tensor) and value.ndim == 0) for value in found)
     return torch.tensor([float(value) for value in found]) if single and found else None
@@ -159,7 +159,7 @@ def _target(sample: Any) -> Any:
 
 
 def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:
-    """A shallow copy of the loader whose batch sampler remembers; the user's loader stays untouched."""
+    """A shallow copy of the loader with a recording batch sampler; the user's loader is not changed."""
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
     sampler = getattr(loader, name)
     if loader not in _SHADOWS or _SHADOWS[loader][1].sampler is not sampler:

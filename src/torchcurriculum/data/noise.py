@@ -19,7 +19,7 @@ def flip_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:
         labels: (N,) int64 labels in ``range(classes)``.
         rate: Probability of a flip, in [0, 1].
         classes: Number of classes, at least 2.
-        seed: The noise is a function of it; the global generators are not touched.
+        seed: Determines the noise; the global generators are not used.
 
     Returns:
         (N,) labels; compare with the given ones to know which were flipped.

@@ -13,7 +13,7 @@ __all__ = ["lengths", "rarities", "row_scores"]
 
 
 def lengths(sequences: Iterable[Any], padding: Any = None) -> Tensor:
-    """(N,) how many tokens each sequence has.
+    """(N,) the number of tokens of each sequence.
 
     Args:
         sequences: Texts, which are split at white space, or sequences of tokens (lists or tensors of numbers).
@@ -29,7 +29,7 @@ def lengths(sequences: Iterable[Any], padding: Any = None) -> Tensor:
 def rarities(sequences: Iterable[Any], padding: Any = None) -> Tensor:
     r"""(N,) :math:`-\sum_j \log \hat p(w_j)` over the tokens of a sequence, p their share of all tokens of the set.
 
-    Rare words make a sequence difficult, and so does its length.
+    Rare words and length make a sequence difficult.
 
     Args:
         sequences: As for ``lengths``.
@@ -67,7 +67,7 @@ def row_scores(train_set: Any, score: str | Callable[[Any], Any]) -> Tensor:
         row = train_set[number]
         if not callable(score) and (not isinstance(row, Mapping) or score not in row):
             has = f"columns {list(row)}" if isinstance(row, Mapping) else f"no columns but is a {type(row).__name__}"
-            raise ValueError(f"row {number} has no column {score!r}: it has {has}; pass a function of a row")
+            raise ValueError(f"row {number} has no column {score!r}: it has {has}; pass a function of the row instead")
         value = score(row) if callable(score) else row[score]
         try:
             values.append(float(value))

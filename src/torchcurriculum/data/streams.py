@@ -1,4 +1,4 @@
-"""``streamed(loader, id)``: row numbers for data without any, from an id that the user names."""
+"""``streamed(loader, id)``: row numbers for data without any, from an id of each sample."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class streamed:
     """Iterates over ``loader`` and yields ``(index, batch)``: the (B,) int64 row of each id, and the batch.
 
     An id gets the next row number when it is first seen, and keeps it: in later epochs, after a resume, and in any
-    order. The table is this process's own. With several processes a sample must come back to the process that it was
-    in, as with shards that are assigned by rank.
+    order. Each process has its own table. With several processes a sample must always come to the same one, as with
+    shards assigned by rank.
 
     Args:
         loader: Any iterable of batches: a ``DataLoader`` over an iterable dataset, a loader of another library.
         id: Where the ids of a batch are: a key of a dict, a position in a tuple, or a function of the batch. An id is a
-            whole number or a string that belongs to the sample wherever it stands: a file name, a key, a hash.
+            whole number or a string that identifies the sample: a file name, a key, a hash.
 
     Example:
         >>> stream = streamed([{"key": ["b", "a"]}, {"key": ["a", "c"]}], id="key")
@@ -51,7 +51,7 @@ class streamed:
         found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         for value in found:
             if not isinstance(value, str | int) or isinstance(value, bool):
-                words = "an id must be a whole number or a string that stays with its sample"
+                words = "an id must be a whole number or a string that identifies its sample"
                 raise TypeError(f"{words}, got {value!r:.60}")
         table = self._rows
         return torch.tensor([table.setdefault(value, len(table)) for value in found], dtype=torch.int64)
@@ -63,14 +63,14 @@ class streamed:
             return batch[self.id]
         except (KeyError, IndexError, TypeError) as error:
             names = f"a dict of {', '.join(map(str, batch))}" if isinstance(batch, Mapping) else type(batch).__name__
-            raise KeyError(f"there is no id under {self.id!r} in {names}; pass id=, a key or a function") from error
+            raise KeyError(f"no id found under {self.id!r} in {names}; pass id=, a key or a function") from error
 
     def state_dict(self) -> dict[str, Any]:
         """The ids in the order of their rows."""
         return {"ids": list(self._rows)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes back what ``state_dict`` gave."""
+        """Restores a ``state_dict``."""
         before, self._rows = self._rows, {}
         try:
             if len(self.rows(state["ids"]).unique()) != len(state["ids"]):

@@ -1,7 +1,7 @@
 """Fused kernels and captured steps: the only room that knows CUDA.
 
-What is fast is said in one table, keyed by the exact class of the method that is active in a step. So a subclass, whose
-verbs may differ, takes the plain path, and a method knows nothing of this room.
+One table lists the fast methods, keyed by the exact class of the method that is active in a step. So a subclass, whose
+verbs may differ, takes the plain path, and methods do not depend on this room.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..functional import apw as apw_equations
 __all__ = ["TABLE", "Fast", "active", "graph_key", "is_cross_entropy", "loss"]
 
 Head = tuple[Any, ...]
-_broken: list[str] = []  # why Triton is not tried again, once it has failed
+_broken: list[str] = []  # why Triton failed, so that it is not tried again
 
 
 @dataclass(frozen=True)
 class Fast:
-    """What is known of a method's step.
+    """The fast path of a method's step.
 
     Args:
         key: ``key(method)``: while it stays the same, a captured step (CUDA graph) may be replayed.
-        head: ``head(method, batch, logits)``: the kernel of ``heads`` that is worth the same as ``loss``, and what it
-            reads; None if there is none.
+        head: ``head(method, batch, logits)``: the kernel of ``heads`` that computes the same as ``loss``, and its
+            arguments; None if there is none.
     """
 
     key: Callable[[Any], Hashable]
@@ -44,7 +44,7 @@ def _apw(method: Any, batch: Batch, logits: Any) -> Head:
 
 
 def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
-    method.settle(logits, batch.y)
+    method.resolve_tau(logits, batch.y)
     if method.rule is None:
         return "superloss", method.tau, method.strength
     share = None if method.rule == "average" else 1 - method.smoothing
@@ -53,7 +53,7 @@ def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
 
 TABLE: dict[str, Fast] = {
     "torchcurriculum.methods.vanilla.Vanilla": Fast(lambda method: "average"),
-    "torchcurriculum.methods.mixup.Mixup": Fast(lambda method: "average"),  # what it draws belongs to the view
+    "torchcurriculum.methods.mixup.Mixup": Fast(lambda method: "average"),  # its random draws are part of view
     "torchcurriculum.methods.infobatch.InfoBatch": Fast(lambda method: "infobatch"),
     "torchcurriculum.methods.apw.APW": Fast(lambda method: ("apw", method.weighting), _apw),
     "torchcurriculum.methods.superloss.SuperLoss": Fast(lambda method: ("superloss", method.rule), _superloss),
@@ -61,9 +61,9 @@ TABLE: dict[str, Fast] = {
 
 
 def active(method: Method, epoch: int) -> tuple[Method, Fast | None]:
-    """The method whose loss counts in an epoch, inside of wrappers, and what is known of its step.
+    """The method inside wrappers whose loss is used in an epoch, and its fast path.
 
-    Nothing is, where a wrapper does more with the loss than forward it: a kernel would pass it by.
+    There is none if a wrapper does more with the loss than forward it, since a kernel would skip that.
     """
     inner = getattr(method, "active", None)
     found = method if inner is None else inner(epoch)
@@ -75,21 +75,21 @@ def active(method: Method, epoch: int) -> tuple[Method, Fast | None]:
 
 
 def graph_key(method: Method, epoch: int) -> Hashable | None:
-    """Names the kernels of a step: while it stays the same, a captured step may be replayed; None if none may."""
+    """The key of a captured step: while it is the same, the step may be replayed; None if it may not."""
     method, known = active(method, epoch)
     return None if known is None else (id(method), known.key(method))
 
 
 def loss(method: Method, task: Task, batch: Batch, logits: Any, losses: Tensor | None, seen: Tensor) -> Tensor | None:
-    """The scalar loss of a batch in one kernel, with its losses noted in ``seen``; None where that cannot be.
+    """The scalar loss of a batch in one kernel, with its losses stored in ``seen``; None if that is not possible.
 
     Args:
         method: The method, whose active part decides.
         task: The loss function, which the kernel replaces if it is plain cross-entropy.
         batch: The batch.
         logits: (B, C) outputs, or None with losses.
-        losses: (B,) losses that are known, or None.
-        seen: (N,) where losses are noted.
+        losses: (B,) given losses, or None.
+        seen: (N,) buffer for the losses.
     """
     method, known = active(method, batch.epoch)
     head = None if known is None or known.head is None else known.head(method, batch, logits)
@@ -103,7 +103,7 @@ def loss(method: Method, task: Task, batch: Batch, logits: Any, losses: Tensor |
 
 
 def is_cross_entropy(loss_fn: Any) -> bool:
-    """Whether a loss function is plain cross-entropy per sample, in any of the forms people write.
+    """Whether a loss function is plain cross-entropy per sample, in any common form.
 
     Example:
         >>> is_cross_entropy(nn.CrossEntropyLoss(reduction="none")), is_cross_entropy(nn.MSELoss(reduction="none"))
@@ -138,7 +138,7 @@ def _are_losses(source: Tensor) -> bool:
 
 
 def _are_logits(source: Tensor, y: Any) -> bool:
-    """Whether cross-entropy would take them as the scores of classes."""
+    """Whether cross-entropy accepts them as class scores."""
     labels = isinstance(y, Tensor) and y.dtype == torch.int64 and source.ndim == 2 and y.shape == source.shape[:1]
     return labels and source.is_floating_point()
 
@@ -152,9 +152,9 @@ def _tensors(*values: Any) -> Iterator[Tensor]:
 
 
 def _try(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:
-    """What a kernel gives; None if Triton does not work on this machine, and then no kernel is tried again.
+    """The result of a kernel; None if Triton does not work on this machine, and then no kernel is tried again.
 
-    No compiler, or a driver that is too old, shows before a kernel has written anything.
+    A missing compiler or an old driver fails before a kernel has written anything.
     """
     try:
         return kernel(*arguments)
@@ -162,13 +162,13 @@ def _try(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:
         raise
     except Exception as error:
         _broken.append(repr(error))
-        words = "Triton cannot compile here, so a curriculum costs more than it has to"
+        words = "Triton cannot compile here, so the curriculum falls back to slower plain torch"
         warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)
         return None
 
 
 def _epoch_kernel(name: str) -> Callable[..., Tensor | None]:
-    """A pass over all rows of APW's epoch as a kernel; None where it cannot be."""
+    """A pass over all rows of APW's epoch as a kernel; None if that is not possible."""
 
     def run(log_weights: Tensor, *arguments: Tensor) -> Tensor | None:
         if not log_weights.is_contiguous() or _broken:

@@ -1,4 +1,4 @@
-"""The two passes of APW's epoch over all rows as Triton kernels; each does what its namesake in `functional` does."""
+"""The two passes of APW's epoch over all rows as Triton kernels; each matches its namesake in `functional`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..functional.apw import joined
 try:
     import triton
     import triton.language as tl
-except ImportError:  # then nobody calls what follows
+except ImportError:  # then the kernels are never called
     triton = None
 
 __all__ = ["masses", "shift_"]
@@ -47,7 +47,7 @@ if triton is not None:
         weights = tl.load(log_weights + rows, mask=inside, other=-float("inf"))
         flags = tl.load(easy + rows, mask=inside, other=0) != 0
         top = tl.max(weights, 0)
-        top = tl.where(top == -float("inf"), 0.0, top)  # a block of rows without any weight
+        top = tl.where(top == -float("inf"), 0.0, top)  # a block of rows without weight
         raw = tl.exp(weights - top)
         tl.store(parts + block * 4, top)
         tl.store(parts + block * 4 + 1, tl.sum(tl.where(flags, raw, 0.0), 0))

@@ -15,24 +15,24 @@ from . import graph_key
 
 __all__ = ["GraphedStep"]
 
-WARM_UP = 3  # steps that run as they are before a capture, as PyTorch asks for
+WARM_UP = 3  # eager steps before a capture, as PyTorch requires
 
 
 class GraphedStep:
-    """Loss, backward and optimizer step of a batch; on CUDA as one replayed graph wherever that is right.
+    """Loss, backward and optimizer step of a batch; on CUDA as one replayed graph where possible.
 
-    A small network spends most of a step's time on launching kernels; a replay launches all of them at once. The
-    table of ``torchcurriculum.fast`` says whose steps may be captured. Batches of another size, other devices, several
-    ranks and all other methods run as they are, with the same result.
+    A small network spends most of a step's time on launching kernels; a replay launches all of them at once. The table
+    in ``torchcurriculum.fast`` lists the methods that can be captured. Batches of another size, other devices, several
+    ranks and other methods run eagerly, with the same result.
 
     Args:
         curriculum: The curriculum, whose ``epoch`` gives the batches.
         model: The model.
         optimizer: One whose step can be captured, such as ``SGD(..., lr=torch.tensor(0.1, device="cuda"),
-            fused=True)``, or Adam with ``capturable=True``: a learning rate that is a number would stay what it was at
+            fused=True)``, or Adam with ``capturable=True``: a learning rate that is a plain number would be frozen by
             the capture.
         autocast: ``autocast() -> context manager`` for mixed precision, or None.
-        capture: False runs every step as it is.
+        capture: False runs every step eagerly.
 
     Example:
         >>> from torchcurriculum import Arrays, Curriculum, methods
@@ -71,14 +71,14 @@ class GraphedStep:
         if key not in self._captured:
             if self._warm.setdefault(key, 0) < WARM_UP:
                 self._warm[key] += 1
-                return self._aside(batch)
+                return self._warm_up_step(batch)
             self._captured[key] = _Captured(batch, self._step, self.optimizer)
         loss = self._captured[key].replay(batch)
         self.curriculum.done(batch.step)
         return loss
 
     def _key(self, batch: Batch) -> Hashable | None:
-        """The key under which a captured step can be reused for this batch; None if it must run as it is."""
+        """The key under which a captured step can be reused for this batch; None if it must run eagerly."""
         method = graph_key(self.curriculum.method, batch.epoch)
         whole = isinstance(batch.x, Tensor) and isinstance(batch.y, Tensor) and batch.x.is_cuda
         whole = whole and len(batch.index) == self.curriculum.batch_size
@@ -88,8 +88,8 @@ class GraphedStep:
             return None
         return method, batch.x.shape, batch.x.dtype, batch.y.shape, batch.pair is None, self.model.training
 
-    def _aside(self, batch: Batch) -> Tensor:
-        """A step on another stream, so that what PyTorch sets up on first use is not part of the capture."""
+    def _warm_up_step(self, batch: Batch) -> Tensor:
+        """A step on a side stream, so that PyTorch's lazy set-up is not captured."""
         assert self._stream is not None
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -100,8 +100,8 @@ class GraphedStep:
     def _step(self, batch: Batch) -> Tensor:
         if len(batch.index) == self.curriculum.batch_size:
             return self._run(lambda: self.curriculum.viewed_loss(self.model, batch))
-        # For the few rows at the end of an epoch, whose number may be another in every epoch, a compiled model would be
-        # compiled again, and cuDNN would try all of its algorithms, which takes longer than an epoch.
+        # The last batch may have another size in every epoch. A compiled model would be compiled again, and cuDNN would
+        # benchmark its algorithms again, which takes longer than an epoch.
         model = distributed.uncompiled(self.model)
         tries, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
@@ -120,7 +120,7 @@ class GraphedStep:
 
 def _can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
     groups = optimizer.param_groups
-    # Where an optimizer has the option, torch captures it with capturable=True only.
+    # Optimizers with this option can be captured only with capturable=True.
     if all(isinstance(group["lr"], Tensor) and group.get("capturable", group.get("fused")) for group in groups):
         return True
     words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change; make the"
@@ -138,7 +138,7 @@ class _Captured:
             pair = Pair(batch.pair.y.clone(), batch.pair.index.clone(), batch.pair.share.clone())
             self._batch = self._batch.with_(pair=pair)
         self._graph = torch.cuda.CUDAGraph()
-        optimizer.zero_grad(set_to_none=True)  # gradients get memory of the graph's own
+        optimizer.zero_grad(set_to_none=True)  # gradients must be allocated by the graph
         with torch.cuda.graph(self._graph):
             self._loss = step(self._batch)
 

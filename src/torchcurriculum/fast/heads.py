@@ -1,7 +1,7 @@
-"""From a batch's logits or losses to its scalar loss in one Triton kernel; each is worth what its method's `weigh` is.
+"""From a batch's logits or losses to its scalar loss in one Triton kernel, equal to its method's `weigh`.
 
-A kernel computes the losses (cross-entropy, if it is given logits), weighs and sums them, and notes the loss of each
-row. In plain torch that takes a dozen kernels (APW) to dozens (SuperLoss): more than a small network has time for.
+A kernel computes the losses (cross-entropy, if it is given logits), weights and sums them, and stores the loss of each
+row. In plain torch that takes a dozen kernels (APW) to dozens (SuperLoss), a large overhead for a small network.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # then nobody calls what follows
+except ImportError:  # then the kernels are never called
     triton = None
 
 __all__ = ["HEADS", "fits"]
 
-LARGEST = 4096  # rows of a batch that one block of threads takes,
-MOST = 16384  # and logits of it
+LARGEST = 4096  # rows of a batch that one block of threads can handle,
+MOST = 16384  # and its logits
 
 
 def fits(source: Tensor) -> bool:
@@ -52,8 +52,8 @@ def superloss(
 ) -> Tensor:
     """SuperLoss' step with the threshold tau and the strength lambda, both scalar tensors in float64.
 
-    With ``count``, the losses taken in so far, tau first moves to the mean of the batch: by ``share`` of the way, or
-    if that is None so that it is the mean of all of them.
+    With ``count``, the number of losses so far, tau first moves towards the mean of the batch by ``share``; if
+    ``share`` is None, tau becomes the mean of all losses.
     """
     options = {"FOLLOWS": count is not None, "SHARE": 0.0 if share is None else share, "AVERAGE": share is None}
     return _Head.apply(source, y, seen, index, _superloss, (tau, lam, tau if count is None else count), options)
@@ -71,7 +71,7 @@ def _columns(classes: int) -> int:
 
 
 class _Head(torch.autograd.Function):
-    """The sum of weights times losses; to its gradients, of any order, the weights are constants."""
+    """The sum of weights times losses; the weights are constants for gradients of any order."""
 
     @staticmethod
     def forward(
@@ -104,7 +104,7 @@ class _Head(torch.autograd.Function):
         if not rest:
             return gradients[0] * weights, *others
         logits, y = rest
-        if torch.is_grad_enabled():  # somebody wants a gradient of the gradient
+        if torch.is_grad_enabled():  # a second-order gradient is needed
             return _plain_slopes(logits, y, gradients[0] * weights), *others
         rows, classes = logits.shape
         slopes = torch.empty_like(logits)
@@ -128,7 +128,7 @@ if triton is not None:
     def _losses(source, y, place, inside, like, LOGITS: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
         """The batch's losses: as given, or the cross-entropy of its logits.
 
-        Labels of -100 have none, as in torch; impossible ones have NaN.
+        Labels of -100 have zero loss, as in torch; invalid ones have NaN.
         """
         kind = like.dtype.element_ty
         if LOGITS == 0:
@@ -164,7 +164,7 @@ if triton is not None:
 
     @triton.jit
     def _finish(place, inside, rows, loss, share, seen, weights, total):  # type: ignore[no-untyped-def]
-        """What every step ends with; a loss that is not finite is noted as NaN."""
+        """The end of every step; a loss that is not finite is stored as NaN."""
         kind = weights.dtype.element_ty
         share = share.to(kind)
         tl.store(weights + place, share, mask=inside)
@@ -236,7 +236,7 @@ if triton is not None:
 
     @triton.jit
     def _half_beta(loss, tau, lam):  # type: ignore[no-untyped-def]
-        """What SuperLoss gives to Lambert's function: half of (loss - tau) / lambda, at least -1/e."""
+        """The argument of Lambert's function in SuperLoss: half of (loss - tau) / lambda, at least -1/e."""
         beta = (loss - tau) / lam
         return tl.maximum(beta, beta * 0.0 - 2.0 * 0.36787944117144233) / 2.0
 

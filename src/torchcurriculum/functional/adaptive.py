@@ -1,4 +1,4 @@
-"""Adaptive curriculum learning (Kong et al., 2021): difficulty that follows the student, and a pull to the teacher."""
+"""Adaptive curriculum learning (Kong et al., 2021): the student's difficulties and the teacher's divergence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["adapt", "distillation", "geometric_pace"]
 
 
 def geometric_pace(step: int, n: int, start: float, factor: float, interval: int) -> int:
-    """How many of the easiest rows there are after ``step`` epochs: n min(1, p q^floor(step / r)).
+    """The number of easiest rows in use after ``step`` epochs: n min(1, p q^floor(step / r)).
 
     Args:
         step: Epochs since the curriculum began, from 0.
@@ -29,15 +29,15 @@ def geometric_pace(step: int, n: int, start: float, factor: float, interval: int
         >>> [geometric_pace(step, 100, 0.1, 2.0, 15) for step in (0, 14, 15, 30, 60)]
         [10, 10, 20, 40, 100]
     """
-    # The small number keeps 0.29 * 100 = 28.999999999999996 from being 28; the cap keeps the power from overflowing.
+    # The small number keeps 0.29 * 100 = 28.999999999999996 from rounding to 28; the cap prevents overflow.
     power = min(step // interval, math.ceil(-math.log(start) / math.log(factor))) if factor > 1 else 0
     return max(1, math.floor(n * min(1.0, start * factor**power) + 1e-9))
 
 
 def adapt(difficulty: Tensor, losses: Tensor, rate: float) -> Tensor:
-    """d <- (1 - alpha) d + alpha L, with L the losses of the student as it is now.
+    """d <- (1 - alpha) d + alpha L, with L the current losses of the student.
 
-    A row whose loss is not known (infinite: never seen) keeps its difficulty; one without a difficulty takes its loss.
+    A row with unknown loss (infinite: never seen) keeps its difficulty; one without a difficulty gets its loss.
 
     Args:
         difficulty: (N,) d.

@@ -23,7 +23,7 @@ __all__ = [
 RHO_CLIP = 1e-4
 
 
-# By type of device: faster twins of ``masses`` and ``shift_``, entered by the fast room; they may give None.
+# By device type: faster versions of ``masses`` and ``shift_``, registered by ``fast``; they may return None.
 KERNELS: dict[str, dict[str, Callable[..., Tensor | None]]] = {}
 
 
@@ -87,7 +87,7 @@ def weight_change(rho: Tensor | float, q: float, tau: float = 0.5) -> Tensor:
 def log_reweight(log_weights: Tensor, alpha: Tensor | float, easiness: Tensor) -> tuple[Tensor, Tensor]:
     """Eq. 4 on logarithms: log w_k = log w_{k-1} - alpha beta - log Z_k, and log Z_k itself.
 
-    Logarithms cannot overflow however many epochs there are for each unit of q.
+    Logarithms cannot overflow, however long the run.
 
     Args:
         log_weights: (N,) logarithms of weights that sum to one.
@@ -103,7 +103,7 @@ def log_reweight(log_weights: Tensor, alpha: Tensor | float, easiness: Tensor) -
 
 
 def reweight(weights: Tensor, alpha: Tensor | float, easiness: Tensor) -> Tensor:
-    """Eq. 4: w_k = w_{k-1} exp(-alpha beta) / Z_k; the result sums to one whatever the scale of ``weights``.
+    """Eq. 4: w_k = w_{k-1} exp(-alpha beta) / Z_k; the result sums to one for any scale of ``weights``.
 
     Args:
         weights: (N,) positive weights w_{k-1}.
@@ -121,9 +121,9 @@ def reweight(weights: Tensor, alpha: Tensor | float, easiness: Tensor) -> Tensor
 
 
 def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
-    """The weight on all easy and on all hard rows, and how many rows are easy: what Eqs. 2-4 need of N rows.
+    """The weight on all easy and on all hard rows, and the number of easy rows, which Eqs. 2-4 need.
 
-    Reads every row once, a chunk at a time, so that nothing of the size N is made.
+    Reads every row once, a chunk at a time, without temporary tensors of size N.
 
     Args:
         log_weights: (N,) log-weights, of any normalisation.
@@ -152,7 +152,7 @@ def masses(log_weights: Tensor, easy: Tensor) -> Tensor:
 
 
 def joined(parts: Tensor) -> Tensor:
-    """``masses`` from those of chunks: (C, 4) of each chunk's largest log-weight, its two sums and its count."""
+    """Combines the ``masses`` of chunks: (C, 4) with each chunk's largest log-weight, its two sums and its count."""
     top = parts[:, 0].max()
     sums = (parts[:, 1:3] * (parts[:, :1] - top).exp()).sum(0)
     return torch.cat([top[None], sums, parts[:, 3:].sum(0)])
@@ -174,7 +174,7 @@ def shift_(log_weights: Tensor, easy: Tensor, for_easy: Tensor, for_hard: Tensor
 
 
 def _kernel(name: str, log_weights: Tensor, *arguments: Tensor) -> Tensor | None:
-    """The same from a kernel for this device, where there is one that works."""
+    """The same from a kernel for this device, if there is a working one."""
     kernels = KERNELS.get(log_weights.device.type)
     return None if kernels is None else kernels[name](log_weights, *arguments)
 

@@ -29,7 +29,7 @@ def next_classes(means: Tensor, included: Tensor, candidates: Tensor, count: int
         means: (C, D) mean outputs of the classes.
         included: (C,) bool, at least one of them set.
         candidates: (C,) bool, classes that may be added.
-        count: How many to add.
+        count: Number of classes to add.
         nearest: Add similar classes; else dissimilar ones.
 
     Returns:
@@ -49,7 +49,7 @@ def next_classes(means: Tensor, included: Tensor, candidates: Tensor, count: int
 
 
 def keep_classes(logits: Tensor, labels: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits of some classes alone, and the labels renumbered to match.
+    """The logits of some classes, and the labels renumbered to match.
 
     Args:
         logits: (B, C) logits.
@@ -96,9 +96,9 @@ def affinity_levels(similarity: Tensor) -> Tensor:
     """Affinity clustering of the classes: in each round every cluster joins the one it is most similar to.
 
     Clusters are as similar as their two most similar classes (single linkage). A round that would join everything ends
-    the hierarchy, since a single label teaches nothing; if it is the first round, its weakest links are left out until
-    two clusters remain. All this is the authors'. One rule is ours: clusters of similarity zero never join, so that a
-    class which is never confused stays alone. The authors break ties, and so join such classes, at random.
+    the hierarchy, since a single label is useless; if it is the first round, its weakest links are dropped until two
+    clusters remain. So far as in the authors' code. One rule is ours: clusters of similarity zero never join, so a
+    class that is never confused stays separate. The authors break such ties at random.
 
     Args:
         similarity: (C, C) symmetric, with a zero diagonal.
@@ -132,7 +132,7 @@ def _strongest(strength: Tensor, members: Tensor) -> int:
 
 
 def _join(strength: Tensor, nearest: Tensor, fewest: int) -> Tensor:
-    """Clusters after each has joined its nearest, strongest links first, until ``fewest`` are left; numbered anew."""
+    """Clusters after each has joined its nearest, strongest links first, until ``fewest`` are left; renumbered."""
     owner = list(range(len(strength)))
     left = len(owner)
     for i in strength.argsort(descending=True, stable=True).tolist():

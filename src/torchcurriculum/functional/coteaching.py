@@ -1,4 +1,4 @@
-"""Co-teaching (Han et al., 2018) and JoCoR (Wei et al., 2020): how many rows to forget, and the joint loss."""
+"""Co-teaching (Han et al., 2018) and JoCoR (Wei et al., 2020): the share of rows to forget, and the joint loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["forget_rate", "joint_losses"]
 
 
 def forget_rate(epoch: int, rate: float, gradual: int) -> float:
-    r"""1 - R(T): the share of a batch that is left out in epoch T, :math:`\tau \min(T / T_k, 1)`.
+    r"""1 - R(T): the share of a batch that is dropped in epoch T, :math:`\tau \min(T / T_k, 1)`.
 
     Args:
         epoch: T, from 1.
-        rate: tau, the share in the end: the share of wrong labels.
+        rate: tau, the final share, that of wrong labels.
         gradual: T_k, the epochs until it is reached.
 
     Returns:

@@ -16,11 +16,11 @@ EXPLORATION = 1e-3  # of UCB, in the authors' code
 
 
 def update_hardness(hardness: Tensor, instant: Tensor, gamma: float) -> Tensor:
-    r"""r_{t+1}(i), Eq. 1: :math:`\gamma a_t(i) + (1-\gamma) r_t(i)`; the first value of a sample stands as it is.
+    r"""r_{t+1}(i), Eq. 1: :math:`\gamma a_t(i) + (1-\gamma) r_t(i)`; the first value of a sample is used unchanged.
 
     Args:
-        hardness: (B,) r_t, +inf where nothing is known yet.
-        instant: (B,) instantaneous hardness a_t, +inf where it is not known yet.
+        hardness: (B,) r_t, +inf where unknown.
+        instant: (B,) instantaneous hardness a_t, +inf where unknown.
         gamma: In (0, 1], the weight of the new value.
 
     Returns:
@@ -36,7 +36,7 @@ def update_hardness(hardness: Tensor, instant: Tensor, gamma: float) -> Tensor:
 def hardness_probabilities(hardness: Tensor) -> Tensor:
     """p_{t,i} proportional to r(i) (DIHCL-Rand), float64, summing to one.
 
-    The paper is silent on three cases. Rows of unknown hardness count as the hardest known; negative hardness (a loss
+    The paper does not cover three cases. Rows of unknown hardness count as the hardest known; negative hardness (a loss
     below zero) is shifted to zero; no row has less than a millionth of the hardest row's probability, so that a draw
     of many rows never runs out of them.
 
@@ -86,8 +86,8 @@ def exp_probabilities(hardness: Tensor) -> Tensor:
 def beta_probabilities(hardness: Tensor, generator: torch.Generator) -> Tensor:
     r"""p_{t,i} proportional to a draw of Beta(r(i), 1 - r(i)) (DIHCL-Beta with c = 1), float64, summing to one.
 
-    The mean of a draw is r(i). Rows of unknown hardness draw from Beta(1/2, 1/2). Shapes of at least 1e-6 keep a row
-    that never flipped within reach.
+    The mean of a draw is r(i). Rows of unknown hardness draw from Beta(1/2, 1/2). Shapes of at least 1e-6 keep a small
+    chance for a row that never flipped.
 
     Args:
         hardness: (N,) r in [0, 1], a running average of flips; +inf where unknown.

@@ -11,7 +11,7 @@ CLIP = 1e-4  # the authors' code keeps probabilities this far from 0 and 1
 
 
 def early_learning_target(logits: Tensor) -> Tensor:
-    r"""What the running target t takes in: the probabilities, kept from 0 and 1 and summing to one again.
+    r"""The input of the running target t: probabilities, clipped away from 0 and 1 and renormalised.
 
     Args:
         logits: (B, C) outputs.
@@ -30,7 +30,7 @@ def early_learning_target(logits: Tensor) -> Tensor:
 def early_learning_penalty(logits: Tensor, targets: Tensor) -> Tensor:
     r"""The regulariser :math:`\log(1 - \langle p, t \rangle)` of each row.
 
-    It falls as the prediction p comes closer to the target t, without bound but for the clipping.
+    It falls as the prediction p approaches the target t, bounded only by the clipping.
 
     Args:
         logits: (B, C) outputs.

@@ -21,7 +21,7 @@ __all__ = [
     "stages_of_computation",
 ]
 
-OPERATIONS = 2  # RandAug's operations for each image
+OPERATIONS = 2  # RandAug's operations per image
 GEOMETRIC, ROTATION, SHEAR, SHIFT = 5, math.pi / 6, 0.3, 0.3
 CHOICES, CONTRAST = GEOMETRIC + 2, 0.9
 
@@ -54,7 +54,7 @@ def stages_of_computation(budget: Sequence[tuple[float, float]]) -> list[tuple[f
     An epoch of images with the share s of the side costs s^2 of one of whole images, so small images get more epochs.
 
     Args:
-        budget: (end as a share of the computation, share of the side), in order; whole images get what is left.
+        budget: (end as a share of the computation, share of the side), in order; whole images get the rest.
 
     Returns:
         (end as a share of the epochs, share of the side), as for ``bandwidth``.
@@ -81,7 +81,7 @@ def growing_magnitude(epoch: int, epochs: int, magnitude: float) -> float:
 
 
 def _spectrum(x: Tensor, height: int, width: int) -> Tensor:
-    """The (height, width) lowest frequencies, zero in the middle; "forward" makes coefficients free of the size."""
+    """The (height, width) lowest frequencies, zero in the middle; "forward" makes them independent of the size."""
     full = at_least_float32(x)
     shifted = torch.fft.fftshift(torch.fft.fft2(full, norm="forward"), dim=(-2, -1))
     top, left = x.shape[-2] // 2 - height // 2, x.shape[-1] // 2 - width // 2
@@ -97,8 +97,8 @@ def low_frequency_crop(x: Tensor, height: int, width: int) -> Tensor:
     r"""Images of ``height`` x ``width`` with exactly the lowest frequencies: crop the middle of the spectrum.
 
     With :math:`c_{uv} = \frac1{HW}\sum_{mn} x_{mn} e^{-2\pi i(um/H + vn/W)}`, the small image is the real part of
-    :math:`\sum c_{uv} e^{2\pi i(um/B_h + vn/B_w)}` over the B_h x B_w lowest (u, v). Dividing by HW, and not by
-    B_h B_w, is what keeps the mean of the image and the height of its waves.
+    :math:`\sum c_{uv} e^{2\pi i(um/B_h + vn/B_w)}` over the B_h x B_w lowest (u, v). Dividing by HW, not by B_h B_w,
+    keeps the mean of the image and the amplitudes.
 
     Args:
         x: (..., H, W) images.
@@ -133,12 +133,12 @@ def low_pass(x: Tensor, height: int, width: int) -> Tensor:
 
 
 def augment(x: Tensor, magnitude: float, generator: torch.Generator) -> Tensor:
-    """Two random operations for each image, of a strength drawn up to ``magnitude``: a small stand-in for RandAug.
+    """Two random operations per image, of a strength drawn up to ``magnitude``: a small substitute for RandAug.
 
     The operations are rotation (up to 30 degrees), shear and shift along either axis (up to 0.3 of the side), contrast
     (0.1 to 1.9 times the deviation from the image's mean) and brightness (a shift by up to 0.9 standard deviations of
-    the image). RandAug's colour-table operations need images of bytes, and an input here may be of any scale. What
-    comes in from outside of the image is zero, the mean colour of normalised images.
+    the image). RandAug's colour-table operations need byte images, but inputs here may have any scale. Pixels from
+    outside the image are zero, the mean colour of normalised images.
 
     Args:
         x: (B, C, H, W) floating-point images.
@@ -162,19 +162,19 @@ def augment(x: Tensor, magnitude: float, generator: torch.Generator) -> Tensor:
     images = _move(images, amounts)
     contrast, brightness = (amounts[:, GEOMETRIC + i].view(-1, 1, 1, 1) * CONTRAST for i in (0, 1))
     mean, deviation = images.mean((1, 2, 3), keepdim=True), images.std((1, 2, 3), keepdim=True, correction=0)
-    # Added to the image, so that an image whose draws are zero is left as it is.
+    # Added to the image, so that an image with zero draws is unchanged.
     return (images + contrast * (images - mean) + brightness * deviation).to(x.dtype)
 
 
 class RandAugment:
     """torchvision's RandAugment as ``augment=`` of ``EfficientTrain``, image by image; it needs torchvision.
 
-    Inputs are turned into bytes by ``mean`` and ``std`` and back. The draws come from the given generator alone: the
-    global one is left as it was.
+    Inputs are turned into bytes by ``mean`` and ``std`` and back. Random draws use only the given generator; the global
+    one is restored.
 
     Args:
-        mean: What was subtracted from pixels in [0, 1] when they were normalised, for each channel or for all.
-        std: What they were divided by.
+        mean: The mean used to normalise pixels in [0, 1], per channel or for all.
+        std: The standard deviation used.
         operations: Operations for each image, 2 in the paper.
 
     Example:
@@ -201,13 +201,13 @@ class RandAugment:
         try:
             from torchvision.transforms import RandAugment as Operations
         except ImportError as error:
-            raise ImportError("RandAugment needs torchvision; leave out augment= for the library's own") from error
+            raise ImportError("RandAugment needs torchvision; omit augment= to use the library's own") from error
         mean, std = self.mean.to(x.device), self.std.to(x.device)
         pixels = x.float() * std + mean
         if not bool((pixels.amin() > -0.01) & (pixels.amax() < 1.01)):
             raise ValueError(
                 f"pixels lie between {float(pixels.amin()):.3g} and {float(pixels.amax()):.3g} and must lie in [0, 1] "
-                "after mean= and std= are undone; pass those by which the images were normalised"
+                "after undoing mean= and std=; pass those used to normalise the images"
             )
         operate = Operations(self.operations, self.bin_of(magnitude), self.BINS)
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))

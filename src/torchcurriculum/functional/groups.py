@@ -9,7 +9,7 @@ __all__ = ["ascend", "group_means"]
 
 
 def group_means(losses: Tensor, groups: Tensor, count: int) -> Tensor:
-    """(2, G): the sum of the losses of each group in a batch, and how many rows it has there.
+    """(2, G): the sum of the losses of each group in a batch, and its number of rows there.
 
     Example:
         >>> group_means(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 2]), 3)

@@ -1,4 +1,4 @@
-"""Uneven classes: weights by the effective number of samples, margins and priors."""
+"""Imbalanced classes: weights by the effective number of samples, margins and priors."""
 
 from __future__ import annotations
 

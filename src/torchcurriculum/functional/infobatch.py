@@ -9,11 +9,11 @@ __all__ = ["soft_prune"]
 
 
 def soft_prune(losses: Tensor, ratio: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    r"""Which rows to keep, and which of them stand for pruned ones, too (Eqs. 3 and 5).
+    r"""Which rows to keep, and which of them also count for pruned ones (Eqs. 3 and 5).
 
     A row is pruned with probability r if its loss is below the mean :math:`\bar H_t` of all known losses, and never
     otherwise. A kept row below the mean counts :math:`1/(1-r)` times, so that the expected sum of gradients is that of
-    all rows. Rows whose loss is not known are kept and count once.
+    all rows. Rows with unknown loss are kept and count once.
 
     Args:
         losses: (N,) scores, the last known losses; not finite where a row has never been seen.

@@ -16,16 +16,16 @@ __all__ = ["SCHEDULES", "Schedule", "mask_patches", "masking_ratio", "patch_sali
 Schedule = Literal["linear-repeat", "linear", "log", "exp"]
 SCHEDULES: tuple[Schedule, ...] = ("linear-repeat", "linear", "log", "exp")
 FIRST = 0.07  # of a cycle of "linear-repeat": one of 16 patches
-STEEPNESS = 7.25  # of "exp": its first epochs mask next to nothing
+STEEPNESS = 7.25  # of "exp", whose first epochs mask almost nothing
 
 
 def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cycle: int = 5) -> float:
     r"""r_k, the share of patches that epoch k masks, at most ``ratio``.
 
     With t = (k - 1) / (T - 1): ``"linear"`` is r t, ``"log"`` is r log k / log T, ``"exp"`` is
-    r (e^{ct} - 1) / (e^c - 1) with c = 7.25. ``"linear-repeat"`` repeats a cycle. The paper prints no formula for it;
-    the authors' code takes r log F_j / log F_n with the Fibonacci numbers F = 1, 2, 3, 5, 8 of a cycle of n = 5 epochs,
-    and 0.07 in place of the first value, which would be 0. With r = 0.4 and 16 patches that masks 1, 2, 3, 4, 6.
+    r (e^{ct} - 1) / (e^c - 1) with c = 7.25. ``"linear-repeat"`` repeats a cycle. The paper has no formula for it; the
+    authors' code uses r log F_j / log F_n with the Fibonacci numbers F = 1, 2, 3, 5, 8 of a cycle of n = 5 epochs, and
+    0.07 instead of the first value, which would be 0. With r = 0.4 and 16 patches that masks 1, 2, 3, 4, 6.
 
     The authors' other schedules take a step every fourth epoch; ours takes one in every epoch.
 
@@ -33,7 +33,7 @@ def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cyc
         epoch: k, counted from 1.
         epochs: T; later epochs stay at ``ratio`` (``"linear-repeat"`` keeps repeating).
         ratio: The largest share.
-        schedule: Which of the four.
+        schedule: One of the four.
         cycle: Epochs of a cycle of ``"linear-repeat"``.
 
     Returns:
@@ -55,7 +55,7 @@ def masking_ratio(epoch: int, epochs: int, ratio: float, schedule: Schedule, cyc
 
 
 def _fibonacci(place: int) -> int:
-    """1, 2, 3, 5, 8 and so on, from place 0."""
+    """1, 2, 3, 5, 8, ..., from position 0."""
     small, large = 1, 1
     for _ in range(place):
         small, large = large, small + large
@@ -63,7 +63,7 @@ def _fibonacci(place: int) -> int:
 
 
 def _cells(side: int, grid: int, like: Tensor) -> Tensor:
-    """(side,) the patch of each pixel: patches differ by at most a pixel where ``grid`` does not divide ``side``."""
+    """(side,) the patch of each pixel: patches differ by at most one pixel if ``grid`` does not divide ``side``."""
     return torch.arange(side, device=like.device) * grid // side
 
 
@@ -98,8 +98,7 @@ def patch_salience(x: Tensor, grid: int) -> Tensor:
 def mask_patches(x: Tensor, ratio: float, grid: int, generator: torch.Generator) -> Tensor:
     """Sets ``floor(ratio * grid^2)`` patches of each image to zero, drawn with probabilities m_i / sum_j m_j.
 
-    Drawn one after another without replacement, by an exponential race. A patch without any gradient is drawn only
-    when no other is left.
+    Drawn one after another without replacement, by an exponential race. Patches without a gradient are drawn last.
 
     Args:
         x: (B, C, H, W) floating-point images.

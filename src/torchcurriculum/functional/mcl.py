@@ -20,8 +20,8 @@ __all__ = [
     "subset_schedule",
 ]
 
-SAMPLE = 64  # rows for each cluster that k-means looks at; more do not move a centre by much
-CHUNK = 16384  # rows whose distances are held at once
+SAMPLE = 64  # rows per cluster for k-means; more hardly change the centres
+CHUNK = 16384  # rows per block of distances
 
 
 def subset_schedule(
@@ -46,9 +46,9 @@ def subset_schedule(
     """
     try:
         size = min(float(n), start * n * (1 + growth) ** episode)
-    except OverflowError:  # many episodes of a large growth
+    except OverflowError:  # many episodes with large growth
         size = float(n)
-    # The small number keeps 0.1 * 30 = 3.0000000000000004 from being 4.
+    # The small number keeps 0.1 * 30 = 3.0000000000000004 from rounding up to 4.
     return max(1, math.ceil(size - 1e-9)), round(strength * (1 - decay) ** episode, 12)
 
 
@@ -60,10 +60,10 @@ def marginal_gains(losses: Tensor, groups: Tensor, strength: float) -> Tensor:
     .. math:: F(A) = \bar L \sum_g \sqrt{n_g\,|A \cap g|}
 
     with :math:`\bar L` the mean absolute loss. Over the whole set it is the sum of the absolute losses, so lambda = 1
-    makes both terms equally large whatever n is. The r-th hardest row of its group gains
+    makes both terms equally large for any n. The r-th hardest row of its group gains
     :math:`L_i + \lambda \bar L \sqrt{n_g} (\sqrt r - \sqrt{r - 1})`, which falls with r: taking the largest gains is
-    the greedy algorithm of the paper and, for this F, the exact maximum. The square root and the factor n_g, under
-    which diversity alone takes the same share of every group, are our choice.
+    the greedy algorithm of the paper and, for this F, the exact maximum. The square root and the factor n_g, with which
+    diversity takes the same share of every group, are our choice.
 
     Args:
         losses: (N,) finite losses.
@@ -115,9 +115,9 @@ def facility_location(gains: Tensor, similarity: Tensor, demand: Tensor, strengt
     .. math:: F(A) = \sum_j d_j \max_{i \in A} \omega_{ij}
 
     Args:
-        gains: (C,) what each candidate is worth alone, g.
+        gains: (C,) the value of each single candidate, g.
         similarity: (C, C) omega >= 0.
-        demand: (C,) d >= 0, how much it matters that j is near to something chosen.
+        demand: (C,) d >= 0, the importance of having something chosen near j.
         strength: lambda >= 0.
 
     Returns:
@@ -131,7 +131,7 @@ def facility_location(gains: Tensor, similarity: Tensor, demand: Tensor, strengt
     gains, similarity, demand = gains.double(), similarity.double(), demand.double()
     covered, left, order = torch.zeros(len(gains), dtype=torch.float64), torch.zeros(len(gains)).double(), []
     for _ in range(len(gains)):
-        added = (similarity - covered).clamp_min(0) @ demand  # row i: what taking i adds to the maxima
+        added = (similarity - covered).clamp_min(0) @ demand  # row i: how much i adds to the maxima
         best = int((gains + strength * added + left).argmax())
         order.append(best)
         left[best] = -math.inf
@@ -158,8 +158,8 @@ def kernel_of_groups(features: Tensor, groups: Tensor, count: int) -> Tensor:
 def hard_and_representative(losses: Tensor, groups: Tensor, similarity: Tensor, size: int, strength: float) -> Tensor:
     r"""Whole groups in the greedy order of their losses and of facility location, until there are ``size`` rows.
 
-    A group is worth the sum of its losses; its demand is its number of rows times the mean absolute loss, so that
-    lambda = 1 makes both terms equally large over the whole set. Of the last group the hardest rows are taken.
+    The value of a group is the sum of its losses; its demand is its number of rows times the mean absolute loss, so
+    that lambda = 1 makes both terms equally large over the whole set. Of the last group the hardest rows are taken.
 
     Args:
         losses: (N,) finite losses.
@@ -186,12 +186,12 @@ def hard_and_representative(losses: Tensor, groups: Tensor, similarity: Tensor, 
 
 
 def project(x: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """(B, width) random projection, which keeps distances up to a few per cent; ``x`` itself if it is as narrow.
+    """(B, width) random projection, which keeps distances up to a few per cent; ``x`` itself if it is narrower.
 
     Args:
         x: (B, ...) outputs of a model.
         width: Columns to keep.
-        generator: Of the host; the same one gives the same projection.
+        generator: On the host; the same state gives the same projection.
 
     Returns:
         (B, at most width).

@@ -1,4 +1,4 @@
-"""Gradients against gradients: what a sample's step does for a meta set, by one forward-mode pass, and what follows.
+"""Inner products of gradients: the effect of a sample's step on a meta set, from one forward-mode pass.
 
 With losses L_i of a batch and a meta loss M, the gradient of M for the weight of a sample in a gradient step is
 -lr <grad L_i, grad M>. All B inner products are the derivative of the B losses in the one direction v = grad M, so one
@@ -34,7 +34,7 @@ Parameters = Mapping[str, Tensor]
 
 
 def trainable(net: nn.Module) -> dict[str, Tensor]:
-    """The parameters that learn, by name, as fresh leaves that share their memory."""
+    """The trainable parameters by name, as new leaves that share their memory."""
     return {name: p.detach().requires_grad_() for name, p in net.named_parameters() if p.requires_grad}
 
 
@@ -49,7 +49,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def moved(parameters: Parameters, change: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
-    """Parameters plus ``scale`` times a (P,) change, as fresh leaves.
+    """Parameters plus ``scale`` times a (P,) change, as new leaves.
 
     Example:
         >>> moved({"w": torch.tensor([1.0, 2.0])}, torch.tensor([10.0, 20.0]), -0.1)
@@ -64,7 +64,7 @@ def moved(parameters: Parameters, change: Tensor, scale: float = 1.0) -> dict[st
 
 @contextmanager
 def undisturbed(device: torch.device) -> Iterator[None]:
-    """A pass that leaves the global random generators as found: a model in training mode may draw dropout masks."""
+    """Restores the global random generators after a pass, since a model in training mode may draw dropout masks."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
@@ -87,7 +87,7 @@ def losses_at(losses: Losses, net: nn.Module, parameters: Parameters, buffers: P
         losses: ``losses(net) -> (B,)``, for example the user's forward and loss functions on a batch.
         net: The model.
         parameters: Values by name.
-        buffers: Values of the buffers by name, which are written; None takes copies of the model's.
+        buffers: Buffers by name, which are written; None uses copies of the model's.
 
     Returns:
         (B,) losses.
@@ -126,7 +126,7 @@ def forward_products(losses: Losses, net: nn.Module, direction: Tensor) -> Tenso
         direction: (P,) v.
 
     Returns:
-        (B,) inner products, or None if the model uses something that has no forward mode.
+        (B,) inner products, or None if an operation of the model has no forward mode.
 
     Example:
         >>> net = nn.Linear(2, 1, bias=False)
@@ -180,7 +180,7 @@ def reverse_products(losses: Losses, net: nn.Module, direction: Tensor) -> Tenso
 
 
 def shares(values: Tensor, total: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
-    r"""w: values that are not negative divided by their sum; all zero if they all are (Ren et al., the delta rule).
+    r"""w: non-negative values divided by their sum; all zero if they are all zero (Ren et al., the delta rule).
 
     :math:`w_i = \tilde w_i / (\sum_j \tilde w_j + \delta(\sum_j \tilde w_j))` with delta(0) = 1 and 0 elsewhere.
 

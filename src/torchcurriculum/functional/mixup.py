@@ -14,7 +14,7 @@ READINGS: tuple[Reading, ...] = ("weights", "labels", "beta")
 
 
 def beta_sample(a: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
-    """Independent draws from Beta(a, b), one for each element, from ``generator`` alone.
+    """Independent draws from Beta(a, b), one per element, from ``generator``.
 
     Args:
         a: Positive shapes.
@@ -24,7 +24,7 @@ def beta_sample(a: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
     Returns:
         Draws in [0, 1], like ``a``.
     """
-    # X ~ Gamma(a), Y ~ Gamma(b), X / (X + Y) ~ Beta(a, b). Tiny shapes underflow to 0 / 0: that limit is a coin toss.
+    # X ~ Gamma(a), Y ~ Gamma(b), X / (X + Y) ~ Beta(a, b). Tiny shapes underflow to 0 / 0, whose limit is a coin toss.
     x = torch._standard_gamma(a, generator=generator)
     y = torch._standard_gamma(b, generator=generator)
     coin = torch.rand(a.shape, generator=generator, dtype=a.dtype, device=a.device) < a / (a + b)
@@ -32,7 +32,7 @@ def beta_sample(a: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def box_masks(share: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
-    r"""Boxes of the share 1 - lambda of an image, cut where they leave it (CutMix).
+    r"""Boxes of the share 1 - lambda of an image, clipped at its edges (CutMix).
 
     A box has the sides :math:`\lfloor H \sqrt{1-\lambda} \rfloor` and :math:`\lfloor W \sqrt{1-\lambda} \rfloor`; half
     of each, rounded down, lies on either side of the centre, as in the authors' code.
@@ -44,7 +44,7 @@ def box_masks(share: Tensor, centre: Tensor, height: int, width: int) -> Tensor:
         width: W.
 
     Returns:
-        (B, H, W) bool, true inside of the box.
+        (B, H, W) bool, true inside the box.
 
     Example:
         >>> box_masks(torch.tensor([0.75]), torch.tensor([[0, 2]]), 4, 4)[0].int()   # 2 x 2 around (0, 2)
@@ -87,7 +87,7 @@ def mixing_share(share: Tensor, reading: Reading, alpha: float, generator: torch
 
     Args:
         share: (B,) normalised weights c of the first samples.
-        reading: Which of the three.
+        reading: One of the three.
         alpha: mixup's alpha.
         generator: Source of the draws, on the device of ``share``.
 
@@ -96,7 +96,7 @@ def mixing_share(share: Tensor, reading: Reading, alpha: float, generator: torch
     """
     if reading == "weights":
         return share, share
-    # Gamma draws need positive shapes: a pair whose weights differ by more than 1e-6 is one-sided for all purposes.
+    # Gamma draws need positive shapes: a pair whose share is below 1e-6 is one-sided in practice.
     centre = share.clamp(1e-6, 1 - 1e-6) if reading == "beta" else torch.full_like(share, 0.5)
     drawn = beta_sample(2 * alpha * centre, 2 * alpha * (1 - centre), generator)
     return (drawn, drawn) if reading == "beta" else (drawn, share)

@@ -1,4 +1,4 @@
-"""The share of mislabelled rows, estimated from losses alone, and the error threshold that follows from it."""
+"""The share of mislabelled rows, estimated from losses, and the resulting error threshold."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 __all__ = ["AutoThreshold", "Populations", "estimate_noise_rate", "fit_populations", "label_log_odds"]
 
-LOSS_RANGE = (1e-4, 20.0)  # beyond it a probability is 0 or 1 for our purpose; also where a loss of 1e4 (NaN) ends up
-ROWS = 200  # among fewer, chance makes two populations out of one too often
+LOSS_RANGE = (1e-4, 20.0)  # beyond it a probability counts as 0 or 1; also the value of a loss of 1e4 (NaN)
+ROWS = 200  # with fewer, chance splits one population in two too often
 STEPS = 50  # of expectation-maximisation
-SEPARATION = 2.5  # lies between what clean and noisy digits give; chosen on seeds 0-4 of benchmarks/noise_estimate.py
+SEPARATION = 2.5  # between the values of clean and noisy digits; chosen on seeds 0-4 of benchmarks/noise_estimate.py
 ODDS = 1.0  # an untrained net's classes form narrow populations whose log-odds differ by less than this
-RATE_LIMIT = 0.9  # above it the other population is the few rows learned first, no estimate
+RATE_LIMIT = 0.9  # above it the other population is the few rows learned first
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Populations:
 
     @property
     def real(self) -> Tensor:
-        """Whether these are two populations, and not one that was cut in two."""
+        """Whether these are two populations, not one split in two."""
         apart = (self.separation >= SEPARATION) & (self.high - self.low >= ODDS)
         return apart & (self.low < 0) & (self.share <= RATE_LIMIT)
 
     @property
     def contrast(self) -> Tensor:
-        """The spread between the populations over the spread within; 0 where there is only one."""
+        """The spread between the populations over the spread within; 0 if there is only one."""
         return torch.where(self.real, self.separation * (self.share * (1 - self.share)).sqrt(), 0.0)
 
     def log_odds(self, values: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Populations:
 
 
 def label_log_odds(losses: Tensor) -> Tensor:
-    """log(p / (1 - p)) of labels whose probability p has this cross-entropy, cut where p is 0 or 1 for our purpose.
+    """log(p / (1 - p)) of labels whose probability p has this cross-entropy, clipped where p counts as 0 or 1.
 
     Example:
         >>> round(label_log_odds(torch.tensor(math.log(4))).item(), 4)   # p is 1/4: log(1/3)
@@ -71,7 +71,7 @@ def fit_populations(values: Tensor, counts: Tensor | None = None) -> Populations
 
     Args:
         values: (M,) log-odds of labels, see ``label_log_odds``.
-        counts: (..., M) how often each value occurs, for one or many samples of them; by default once.
+        counts: (..., M) how often each value occurs, for one or many samples; by default once.
 
     Returns:
         The fit, with fields of shape (...).
@@ -102,7 +102,7 @@ def fit_populations(values: Tensor, counts: Tensor | None = None) -> Populations
 
 
 def _populations(losses: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of the high-loss population and the contrast of the two; both zero where there is only one."""
+    """Share of the high-loss population and the contrast of the two; both zero if there is only one."""
     finite = losses[losses.isfinite()]
     if len(finite) < ROWS:
         zero = torch.zeros((), dtype=torch.float64, device=losses.device)
@@ -126,7 +126,7 @@ class AutoThreshold(nn.Module):
     :math:`\mu_0 < 0` (a probability below one half) and :math:`w \le 0.9`. Their contrast is
     :math:`D\sqrt{w(1-w)}`, the spread between the populations over the spread within, and 0 if there is only one.
 
-    A net that has just begun may miss a whole class for one epoch, so two calls in a row must agree: the smaller of
+    Early in training a net may miss a whole class for one epoch, so two consecutive calls must agree: the smaller of
     their contrasts counts. The estimate :math:`\hat p` is the mean of their weights w where that is the largest so far,
     and :math:`e = \log 2 - \log(1 - \hat p)`, the paper's rule for synthetic noise. Until then :math:`\hat p = 0`
     and :math:`e = \log 2`.
@@ -158,7 +158,7 @@ class AutoThreshold(nn.Module):
         self.register_buffer("last", torch.zeros(2, dtype=torch.float64))
 
     def forward(self, losses: Tensor) -> Tensor:
-        """Takes the losses of one epoch into account.
+        """Adds the losses of one epoch.
 
         Args:
             losses: (N,) losses at the start of the epoch.
@@ -167,7 +167,7 @@ class AutoThreshold(nn.Module):
             e, a float64 scalar.
         """
         if not isinstance(losses, Tensor) or losses.ndim != 1 or not losses.is_floating_point():
-            raise ValueError(f"the rule needs one loss for each row, floats of shape (N,), got {_describe(losses)}")
+            raise ValueError(f"the rule needs one loss per row, floats of shape (N,), got {_describe(losses)}")
         now = torch.stack(_populations(losses.detach())).to(self.last.device)
         contrast = torch.minimum(now[1], self.last[1])
         better = contrast > self.contrast
@@ -178,11 +178,11 @@ class AutoThreshold(nn.Module):
 
 
 def estimate_noise_rate(losses: Tensor) -> Tensor:
-    r"""p_noise of the paper's rules for e, estimated: the share of rows whose losses stand apart as too high.
+    r"""p_noise of the paper's rules for e, estimated: the share of rows in the high-loss population.
 
     Args:
         losses: (N,) cross-entropy losses of all rows at one moment, a few epochs into training; or better (T, N), those
-            of the first T epochs: two in a row must agree, and those with the largest contrast count (see
+            of the first T epochs: two consecutive ones must agree, and those with the largest contrast count (see
             ``AutoThreshold``).
 
     Returns:

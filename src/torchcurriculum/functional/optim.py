@@ -1,4 +1,4 @@
-"""Optimiser steps as pure tensor functions, for the parameters that a method learns beside the model."""
+"""Optimizer steps as pure tensor functions, for the parameters that a method learns along with the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def adam_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""Adam: :math:`m \leftarrow \beta_1 m + (1-\beta_1) g`, :math:`v \leftarrow \beta_2 v + (1-\beta_2) g^2`.
 
-    The change is :math:`-\eta\, \hat m / (\sqrt{\hat v} + \epsilon)` with both means corrected for their start at zero.
+    The change is :math:`-\eta\, \hat m / (\sqrt{\hat v} + \epsilon)` with both means bias-corrected.
 
     Args:
         gradient: (P,) gradient g, weight decay included.

@@ -1,4 +1,4 @@
-"""How much of the training set is in use: pacing functions, difficulty orders and ranks within groups."""
+"""The share of the training set in use: pacing functions, difficulty orders and ranks within groups."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def pace(t: int, grow: int, start: float, shape: Shape = "linear", p: float = 2.
     .. math:: \lambda_t = \min\Bigl(1, \bigl(\tfrac tT (1 - \lambda_0^p) + \lambda_0^p\bigr)^{1/p}\Bigr)
 
     is root-p pacing; ``"linear"`` is p = 1, ``"geometric"`` its limit p -> 0,
-    :math:`\lambda_0^{1 - t/T}`, which is fixed exponential pacing with one step an epoch.
+    :math:`\lambda_0^{1 - t/T}`, which is fixed exponential pacing with one step per epoch.
 
     Args:
         t: Epochs since the pacing began, from 0.
-        grow: T >= 1, epochs until everything is in use.
-        start: lambda_0 in [0, 1]; not 0 for ``"geometric"``, which could never leave it.
+        grow: T >= 1, epochs until all rows are in use.
+        start: lambda_0 in [0, 1]; not 0 for ``"geometric"``, which would stay there.
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``, positive; larger takes more rows early.
 
@@ -46,7 +46,7 @@ def pace(t: int, grow: int, start: float, shape: Shape = "linear", p: float = 2.
     if not 0 <= start <= 1:
         raise ValueError(f"start is a share of the set and must lie in [0, 1], got {start!r}")
     if shape == "geometric" and start == 0:
-        raise ValueError("geometric pacing multiplies its share and can never leave start=0; give a positive start")
+        raise ValueError("geometric pacing multiplies its share and would stay at start=0; pass a positive start")
     if not 0 < p < math.inf:
         raise ValueError(f"the root p must be positive and finite, got {p!r}")
     if t >= grow or start == 1:
@@ -64,7 +64,7 @@ def buckets_in_use(t: int, interval: int, buckets: int) -> float:
     Args:
         t: Epochs since the pacing began, from 0.
         interval: Epochs for each stage, at least 1.
-        buckets: How many buckets, at least 1; with 1 everything is in use at once.
+        buckets: Number of buckets, at least 1; with 1 all rows are in use at once.
 
     Returns:
         A share in (0, 1].
@@ -84,18 +84,18 @@ def buckets_in_use(t: int, interval: int, buckets: int) -> float:
 
 
 def subset_size(share: float, n: int) -> int:
-    """How many of ``n`` rows a share is: rounded down, but never none.
+    """A share of ``n`` rows as a count: rounded down, but at least one.
 
     Example:
         >>> subset_size(0.29, 100), subset_size(0.001, 100)
         (29, 1)
     """
-    # The small number keeps 0.29 * 100 from being 28.
+    # The small number keeps 0.29 * 100 from rounding down to 28.
     return min(n, max(1, math.floor(share * n + 1e-9)))
 
 
 def difficulty_order(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows from the lowest score to the highest; rows of equal score in random order, not in that of the data.
+    """Rows from the lowest score to the highest; ties in random order.
 
     Args:
         scores: (N,) difficulties; +inf is hardest.
@@ -113,14 +113,14 @@ def difficulty_order(scores: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def rank_within(scores: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's place among the rows of its group, 0 for the lowest score, and how many rows its group has.
+    """Each row's rank within its group, 0 for the lowest score, and the size of its group.
 
     Args:
         scores: (N,) difficulties.
         groups: (N,) int64 group numbers.
 
     Returns:
-        (N,) int64 places and (N,) int64 sizes.
+        (N,) int64 ranks and (N,) int64 sizes.
 
     Example:
         >>> rank_within(torch.tensor([0.3, 0.1, 0.2]), torch.tensor([7, 7, 2]))

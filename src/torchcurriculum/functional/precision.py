@@ -1,4 +1,4 @@
-"""The precision that equations are computed in."""
+"""The precision of the equations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["at_least_float32"]
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Float32 and float64 as they are, half precision and integers as float32.
+    """Keeps float32 and float64; converts half precision and integers to float32.
 
     Example:
         >>> at_least_float32(torch.zeros(1, dtype=torch.bfloat16)).dtype

@@ -1,4 +1,4 @@
-"""Losses of each sample that withstand wrong labels: the equations, for logits (B, C) and targets (B, C)."""
+"""Per-sample losses that are robust to wrong labels: the equations, for logits (B, C) and targets (B, C)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "symmetric_cross_entropy",
 ]
 
-CLIP = 1e-7  # the authors of symmetric cross-entropy and of the forward correction keep probabilities this far from 0
+CLIP = 1e-7  # least probability, from the authors of symmetric cross-entropy and of the forward correction
 
 
 def generalised_cross_entropy(logits: Tensor, targets: Tensor, q: float) -> Tensor:
@@ -49,7 +49,7 @@ def symmetric_cross_entropy(logits: Tensor, targets: Tensor, alpha: float, beta:
         targets: (B, C) labels as probabilities y.
         alpha: Weight of the cross-entropy.
         beta: Weight of the reverse cross-entropy.
-        floor: What a zero of y counts as. The authors' code has 1e-4; the A = -4 of the paper is exp(-4).
+        floor: The value that replaces a zero of y. The authors' code has 1e-4; the A = -4 of the paper is exp(-4).
 
     Returns:
         (B,) losses.
@@ -75,7 +75,7 @@ def bootstrapped_cross_entropy(logits: Tensor, targets: Tensor, beta: float, har
         logits: (B, C) outputs.
         targets: (B, C) labels as probabilities y.
         beta: Trust in the labels, in [0, 1]; 1 is cross-entropy.
-        hard: Whether z is the most probable class alone. The soft z has a gradient.
+        hard: Whether z is only the most probable class. The soft z has a gradient.
 
     Returns:
         (B,) losses.
@@ -94,7 +94,7 @@ def bootstrapped_cross_entropy(logits: Tensor, targets: Tensor, beta: float, har
 
 
 def focal_loss(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
-    r""":math:`-\sum_c y_c (1 - p_c)^\gamma \log p_c`: samples that the network is sure of count less.
+    r""":math:`-\sum_c y_c (1 - p_c)^\gamma \log p_c`: confident samples count less.
 
     Args:
         logits: (B, C) outputs.
@@ -118,7 +118,7 @@ def focal_loss(logits: Tensor, targets: Tensor, gamma: float) -> Tensor:
 
 
 def forward_corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:
-    r"""Cross-entropy of the labels as they would be seen: :math:`-\sum_c y_c \log (p T)_c`.
+    r"""Cross-entropy with the corrupted predictions: :math:`-\sum_c y_c \log (p T)_c`.
 
     Args:
         logits: (B, C) outputs; p is the softmax of them, the probabilities of the true classes.
@@ -141,14 +141,14 @@ def forward_corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Te
 
 
 def estimate_transition(probabilities: Tensor, quantile: float = 1.0) -> Tensor:
-    r"""T from a network that was fitted to the given labels: row i is its prediction for an anchor of class i.
+    r"""T from a network fitted to the given labels: row i is its prediction for an anchor of class i.
 
-    The anchor of class i is the row that the network is surest belongs to i. With many classes the surest row is an
-    outlier; ``quantile`` < 1 then leaves out those at and above this quantile.
+    The anchor of class i is the row with the highest predicted probability of i. With many classes this is an outlier;
+    ``quantile`` < 1 then skips rows at and above this quantile.
 
     Args:
-        probabilities: (N, C) predicted probabilities, best of rows that were not trained on, by a network that has not
-            memorised its labels.
+        probabilities: (N, C) predicted probabilities, ideally of held-out rows, by a network that has not memorised its
+            labels.
         quantile: In (0, 1]; the authors take 0.97 for CIFAR-100.
 
     Returns:

@@ -7,11 +7,11 @@ from torch import Tensor
 
 __all__ = ["draw"]
 
-FEW = 1 << 15  # rows for which looking at every one costs nothing
+FEW = 1 << 15  # few enough rows to time all of them
 LOOKED_AT = 1 << 12  # rows from which the deadline is estimated
 MARGIN = 6.0  # standard deviations by which the deadline is set too late
-CHUNKS = {"cpu": 1 << 16}  # rows at a time: what a core's cache holds,
-CHUNK = 1 << 25  # or what keeps an accelerator busy
+CHUNKS = {"cpu": 1 << 16}  # rows per chunk: as many as fit a core's cache,
+CHUNK = 1 << 25  # or as many as keep an accelerator busy
 
 
 def draw(log_weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
@@ -21,13 +21,13 @@ def draw(log_weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
     Spirakis, 2006). Unlike ``torch.multinomial`` this has no limit of 2^24 rows, works on logarithms, and never
     returns a row of zero weight while others are left.
 
-    Of many rows only those are timed that finish before a deadline, which is estimated from a few thousand weights and
-    a little late; nothing is sorted. Should it have been too early, the same race is run again with all rows timed, so
-    the estimate decides the cost and never the sample.
+    With many rows, only those that finish before a deadline are timed; it is estimated from a few thousand weights,
+    with a margin, and nothing is sorted. If it was too early, the same race is repeated with all rows timed, so the
+    estimate affects only the cost, never the sample.
 
     Args:
         log_weights: (N,) log-weights, of any normalisation; -inf is never drawn.
-        size: How many rows, at most the number of finite log-weights.
+        size: Number of rows, at most the number of finite log-weights.
         generator: Source of randomness, on the device of ``log_weights``.
 
     Returns:
@@ -80,7 +80,7 @@ def _race(log_weights: Tensor, generator: torch.Generator, deadline: float | Non
         if deadline is None:
             rows, times = torch.arange(len(part), device=part.device), _times(mine, part)
         else:
-            # As 1 - exp(-t) <= t, whoever is in time is among these.
+            # As 1 - exp(-t) <= t, all rows that finish in time are among these.
             rows = (mine < (part + deadline).exp_()).nonzero().flatten()
             times = _times(mine[rows], part[rows])
             in_time = times < deadline

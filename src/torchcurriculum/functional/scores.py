@@ -14,7 +14,7 @@ __all__ = ["by_class", "error_norms", "gradient_norms", "margins", "variance_of_
 
 
 def margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) the label's logit minus the largest other one: what AUM averages over the epochs; positive is right.
+    """(B,) the label's logit minus the largest other one: averaged over the epochs it is AUM; positive means right.
 
     Args:
         logits: (B, C) outputs, C of 2 or more.
@@ -35,7 +35,7 @@ def margins(logits: Tensor, labels: Tensor) -> Tensor:
 def error_norms(logits: Tensor, labels: Tensor) -> Tensor:
     r"""(B,) EL2N, :math:`\lVert softmax(z) - y \rVert_2`: the gradient of cross-entropy for the outputs.
 
-    It is also the upper bound of a row's gradient norm by which importance sampling draws.
+    It is also the upper bound of a row's gradient norm used in importance sampling.
 
     Args:
         logits: (B, C) outputs.
@@ -61,12 +61,12 @@ def gradient_norms(
     forward: Callable[[nn.Module, Any], Any] | None = None,
     chunk: int | None = None,
 ) -> Tensor:
-    r"""(B,) GraNd, :math:`\lVert \nabla_\theta L(x_i, y_i) \rVert_2` over all parameters that learn.
+    r"""(B,) GraNd, :math:`\lVert \nabla_\theta L(x_i, y_i) \rVert_2` over all trainable parameters.
 
-    The gradients of ``chunk`` rows are computed at once, which takes as many times the memory of one gradient.
+    The gradients of ``chunk`` rows are computed at once, which needs ``chunk`` times the memory of one gradient.
 
     Args:
-        model: In the mode in which it is to be measured; batch norm must be in evaluation mode.
+        model: In the mode to measure in; batch norm must be in evaluation mode.
         x: Inputs whose tensors have B rows: a tensor, or a dict, tuple or list of them.
         y: Targets with B rows.
         loss_fn: ``loss_fn(outputs, y) -> (B,)``; None is cross-entropy.
@@ -103,7 +103,7 @@ def variance_of_gradients(
     script for ImageNet averages the gradients over colours first; the paper, and this, average at the end.
 
     Args:
-        models: K snapshots, two or more; they are put into evaluation mode for this.
+        models: K snapshots, two or more; they are put into evaluation mode meanwhile.
         x: (B, ...) floating-point inputs.
         labels: (B,) int64.
         forward: ``forward(model, x) -> (B, C)``; None is ``model(x)``.
@@ -121,7 +121,7 @@ def variance_of_gradients(
     if len(models) < 2:
         raise ValueError(f"VoG compares gradients of two or more snapshots of a run, got {len(models)}")
     if not x.is_floating_point():
-        raise TypeError(f"VoG takes gradients for the inputs, which must be floating-point numbers, not {x.dtype}")
+        raise TypeError(f"VoG needs gradients of the inputs, which must be floating-point numbers, not {x.dtype}")
     gradients = []
     for model in models:
         modes = [(module, module.training) for module in model.modules()]
@@ -137,7 +137,7 @@ def variance_of_gradients(
 
 
 def by_class(values: Tensor, labels: Tensor) -> Tensor:
-    """(N,) values minus the mean of their class, over its standard deviation; 0 where a class has no spread.
+    """(N,) values minus the mean of their class, over its standard deviation; 0 if a class has no spread.
 
     Example:
         >>> by_class(torch.tensor([1.0, 3.0, 7.0]), torch.tensor([0, 0, 1]))

@@ -1,4 +1,4 @@
-"""ScreenerNet (Kim and Choi, 2018): the objective of the net that weighs samples."""
+"""ScreenerNet (Kim and Choi, 2018): the objective of the net that weights samples."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
 def luck(index: Tensor, salt: Tensor | int) -> Tensor:
-    """(B,) float64 in [0, 1): a random number for each row that depends on the row and ``salt`` alone.
+    """(B,) float64 in [0, 1): a random number per row that depends only on the row and ``salt``.
 
-    So a row is drawn alike wherever it stands in a batch, on whichever rank and device. The hash is splitmix64.
+    So a draw does not depend on the batch, rank or device. The hash is splitmix64.
 
     Args:
         index: (B,) int64 rows.
-        salt: A number of 63 bits, another one for every draw of all rows.
+        salt: A 63-bit number, a new one for every draw of all rows.
 
     Example:
         >>> luck(torch.tensor([0, 1, 2]), 7)
@@ -31,7 +31,7 @@ def luck(index: Tensor, salt: Tensor | int) -> Tensor:
 
 
 def _right(bits: Tensor, shift: int) -> Tensor:
-    """A shift that fills with zeros, as unsigned numbers have it."""
+    """A logical right shift, which fills with zeros."""
     return (bits >> shift) & ((1 << (64 - shift)) - 1)
 
 
@@ -41,7 +41,7 @@ def percentile(losses: Tensor, history: Tensor, known: Tensor | int) -> Tensor:
     Args:
         losses: (B,) losses.
         history: (R,) losses, +inf where there are fewer than R.
-        known: How many there are.
+        known: Their number.
 
     Example:
         >>> percentile(torch.tensor([0.5, 3.0]), torch.tensor([torch.inf, 0.1, 0.5, 3.0, 0.2]), 4)
@@ -62,13 +62,13 @@ def selection_probability(cdf: Tensor, beta: float) -> Tensor:
 
 
 def draws(scores: Tensor, size: float, random: Tensor) -> tuple[Tensor, Tensor]:
-    r"""How often each row is drawn, and what a draw counts, for an unbiased average (importance sampling).
+    r"""How often each row is drawn, and the weight of a draw, for an unbiased average (importance sampling).
 
     With :math:`p_i = s_i / \sum_j s_j`, row i is drawn :math:`\lfloor M p_i + u_i \rfloor` times, M p_i in expectation,
-    and a draw counts :math:`1 / (N p_i)`: the average of so many draws has the average over all rows as its mean.
+    and a draw counts :math:`1 / (N p_i)`: the expected average of the draws is the average over all rows.
 
     Args:
-        scores: (N,) scores of zero and more; if all are zero, rows are alike.
+        scores: (N,) scores >= 0; if all are zero, rows are equally likely.
         size: M, the number of draws in expectation.
         random: (N,) numbers in [0, 1).
 
@@ -86,7 +86,7 @@ def draws(scores: Tensor, size: float, random: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def variance_reduction(scores: Tensor) -> Tensor:
-    r"""tau, by how much a batch would have to grow for plain sampling to be as exact as sampling by scores.
+    r"""tau, the factor by which plain sampling needs a larger batch to be as exact as sampling by scores.
 
     .. math:: \frac1\tau = \sqrt{1 - \frac{\sum_i (p_i - u)^2}{\sum_i p_i^2}}, \quad u = \frac1N
 

@@ -20,7 +20,7 @@ def annealed_sigma(epoch: int, sigma: float, decay: float, interval: float) -> f
         epoch: k, counted from 1.
         sigma: The first epochs' standard deviation, in pixels of the feature map.
         decay: Factor of each reduction.
-        interval: Epochs between reductions; below 1 there are several in an epoch.
+        interval: Epochs between reductions; below 1 there are several per epoch.
 
     Returns:
         The standard deviation of epoch k.
@@ -29,7 +29,7 @@ def annealed_sigma(epoch: int, sigma: float, decay: float, interval: float) -> f
         >>> [round(annealed_sigma(k, 1.0, 0.9, 5), 3) for k in (1, 5, 6, 11)]
         [1.0, 1.0, 0.9, 0.81]
     """
-    # The small number keeps 3 / 0.3 from being 9.
+    # The small number keeps 3 / 0.3 from rounding down to 9.
     return sigma * decay ** math.floor((epoch - 1) / interval + 1e-9)
 
 
@@ -56,7 +56,7 @@ def gaussian(size: int, sigma: float) -> Tensor:
 
 
 def smooth(x: Tensor, kernel: Tensor, dims: int) -> Tensor:
-    """Blurs every channel on its own with the product kernel, keeping the size; outside of the map there are zeros.
+    """Blurs every channel separately with the product kernel, keeping the size; pads with zeros.
 
     Args:
         x: (..., C, *spatial) feature maps, with or without a batch dimension.

@@ -1,4 +1,4 @@
-"""SOP (Liu et al., 2022): predictions plus a sparse term for each row that takes wrong labels up."""
+"""SOP (Liu et al., 2022): predictions plus a sparse term per row that absorbs wrong labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIP = 1e-4  # the authors' smallest probability
 def overparametrised_losses(logits: Tensor, targets: Tensor, u: Tensor, v: Tensor) -> Tensor:
     r"""The loss of each row: cross-entropy of :math:`p + s` and the squared distance of :math:`\hat y + s` to y.
 
-    :math:`s = u^2 \odot y - v^2 \odot (1 - y)` stands for the error of the label, each square at most 1;
+    :math:`s = u^2 \odot y - v^2 \odot (1 - y)` models the error of the label, each square at most 1;
     :math:`\hat y` is the predicted class, one-hot. In the cross-entropy, p + s is kept above 1e-4 and divided by its
     sum, and v has no gradient; in the distance the network has none.
 

@@ -20,8 +20,8 @@ def self_paced_weights(
 ) -> Tensor:
     r"""v*, the weights that minimise :math:`\sum_i v_i L_i + f(v; \lambda)` over [0, 1], for each regulariser f.
 
-    With x = L / lambda, and zero wherever x >= 1 (``"hard"`` keeps x = 1, so that a quantile of the losses keeps as
-    many as it says):
+    With x = L / lambda, and zero wherever x >= 1 (``"hard"`` keeps x = 1, so that a quantile of the losses keeps
+    exactly that share):
 
     - ``"hard"``: 1.
     - ``"linear"``: 1 - x.
@@ -34,8 +34,8 @@ def self_paced_weights(
     - ``"polynomial"``: (1 - x)^(1 / (t - 1)) with t = ``power``; t = 2 is linear, t -> infinity is hard.
 
     Args:
-        losses: Losses of any shape, not negative; one that is NaN gets no weight.
-        threshold: The age parameter lambda >= 0; infinite gives everything full weight.
+        losses: Non-negative losses of any shape; NaN gets no weight.
+        threshold: The age parameter lambda >= 0; infinity gives full weight to all.
         scheme: The regulariser.
         power: t > 1 of ``"polynomial"``.
         ratio: In (0, 1), for the two mixtures.
@@ -87,7 +87,8 @@ def refuse_bad_scheme(scheme: str, power: float, ratio: float) -> None:
 
 
 def diversity_bonus(losses: Tensor, groups: Tensor, gamma: Tensor | float) -> Tensor:
-    r"""What SPLD takes off each loss: :math:`\gamma / (\sqrt i + \sqrt{i-1})` for the i-th easiest row of its group.
+    r"""What SPLD subtracts from each loss: :math:`\gamma / (\sqrt i + \sqrt{i-1})` for the i-th easiest row of its
+    group.
 
     A row is selected if :math:`L < \lambda + \gamma / (\sqrt i + \sqrt{i-1})` (Algorithm 1 of the paper), so the first
     rows of every group enter early, and each further one gains less.
@@ -112,14 +113,14 @@ def diversity_bonus(losses: Tensor, groups: Tensor, gamma: Tensor | float) -> Te
 
 
 def curriculum_penalty(ranks: Tensor, mu: Tensor | float) -> Tensor:
-    r"""What SPCL adds to each loss for its place in a given curriculum: :math:`\mu a_i`, a_i in [0, 1].
+    r"""What SPCL adds to each loss for its rank in a given curriculum: :math:`\mu a_i`, a_i in [0, 1].
 
     SPCL restricts the weights to a curriculum region :math:`a^\top v \le c` with a growing along the given order.
-    With the constraint's multiplier mu, the solution is the self-paced weight of :math:`L_i + \mu a_i`; mu stands for
-    c, and larger trusts the given order more.
+    With the constraint's multiplier mu, the solution is the self-paced weight of :math:`L_i + \mu a_i`; mu replaces c;
+    a larger mu trusts the given order more.
 
     Args:
-        ranks: (N,) places in the given order, from 0.
+        ranks: (N,) ranks in the given order, from 0.
         mu: The multiplier, in units of the loss.
 
     Returns:

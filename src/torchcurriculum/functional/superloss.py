@@ -13,15 +13,15 @@ __all__ = ["confidence", "lambert_w", "log_confidence"]
 INVERSE_E = 0.36787944117144233
 INVERSE_E_REST = -1.2428753672788363e-17
 CELLS = 1 << 14  # of the table: its cubic pieces are exact to float64
-LARGEST = math.log1p(math.log1p(1e153))  # of a place; larger values count as the largest
+LARGEST = math.log1p(math.log1p(1e153))  # end of the table; larger values are clipped
 _TABLES: dict[torch.device, Tensor] = {}
 
 
 def lambert_w(x: Tensor) -> Tensor:
     r"""The principal branch of Lambert's W: the w >= -1 with :math:`w e^w = x`, for x >= -1/e.
 
-    Exact to float64 whatever the precision of ``x``, from cubic pieces between tabled values: a step has little time,
-    and an iteration takes three times as many operations. Nothing waits for the device.
+    Exact to float64 for any precision of ``x``, by cubic interpolation in a table, which needs a third of the
+    operations of an iteration. Does not synchronise with the device.
 
     Args:
         x: Values of any shape; those below -1/e count as -1/e, where W is exactly -1.

@@ -1,4 +1,4 @@
-"""Choosing tokens by their excess loss (RHO-1, Lin et al., 2024)."""
+"""Selects tokens by their excess loss (RHO-1, Lin et al., 2024)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def top_share(scores: Tensor, counted: Tensor, share: float) -> Tensor:
 
     Args:
         scores: (B, T) :math:`L_\Delta = L_\theta - L_\mathrm{ref}`.
-        counted: (B, T) bool: tokens that are trained on at all.
-        share: k in (0, 1]; of M counted tokens, kM rounded and at least one are chosen, the earlier of equal ones.
+        counted: (B, T) bool: tokens that are not ignored.
+        share: k in (0, 1]; of M counted tokens, kM rounded, but at least one, are chosen; earlier ones win ties.
 
     Returns:
         (B, T) bool.

@@ -8,13 +8,13 @@ from torch import Tensor
 from .sampling import draw
 
 __all__ = [
+    "append_scores",
     "boltzmann",
     "difficulty_groups",
     "epsilon_greedy",
-    "remember",
+    "moving_average",
     "sample_changes",
     "slope",
-    "smooth",
     "task_scores",
 ]
 
@@ -39,12 +39,12 @@ def difficulty_groups(losses: Tensor, count: int) -> Tensor:
 
 
 def task_scores(losses: Tensor, tasks: Tensor, count: int) -> Tensor:
-    """x_t: each task's score, the negative mean loss of its rows; rows without a finite loss are left out.
+    """x_t: each task's score, the negative mean loss of its rows; rows without a finite loss are skipped.
 
     Args:
         losses: (N,) losses.
         tasks: (N,) int64 tasks.
-        count: How many tasks.
+        count: Number of tasks.
 
     Returns:
         (count,) float64 scores, NaN for a task without a finite loss.
@@ -58,38 +58,38 @@ def task_scores(losses: Tensor, tasks: Tensor, count: int) -> Tensor:
     return -sums / torch.bincount(tasks[known], minlength=count)
 
 
-def smooth(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
+def moving_average(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
     """Q_{t+1} = alpha r_t + (1 - alpha) Q_t, the estimate of the online and the naive algorithm.
 
     Args:
         values: (T,) Q_t.
-        rewards: (T,) r_t; a task whose reward is not finite has none, and keeps its estimate.
+        rewards: (T,) r_t; a task without a finite reward keeps its estimate.
         rate: alpha in (0, 1].
 
     Returns:
         (T,) Q_{t+1}.
 
     Example:
-        >>> smooth(torch.tensor([1.0, 0.0]), torch.tensor([0.0, -2.0]), 0.1)
+        >>> moving_average(torch.tensor([1.0, 0.0]), torch.tensor([0.0, -2.0]), 0.1)
         tensor([ 0.9000, -0.2000])
     """
     return torch.where(rewards.isfinite(), rate * rewards + (1 - rate) * values, values)
 
 
-def remember(history: Tensor, scores: Tensor) -> Tensor:
-    """Each task's last scores with the newest at the end; a score that is not new leaves its task as it was.
+def append_scores(history: Tensor, scores: Tensor) -> Tensor:
+    """Appends the newest score of each task; a task without a new score keeps its history.
 
-    A task that was not measured, because nothing of it was seen, has no score (NaN) or exactly the one it had.
+    A task that was not measured has no score (NaN) or exactly its last one.
 
     Args:
         history: (K + 1, T) scores, oldest first; infinite where there was none yet.
-        scores: (T,) scores of now.
+        scores: (T,) current scores.
 
     Returns:
         (K + 1, T).
 
     Example:
-        >>> remember(torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0]))
+        >>> append_scores(torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0]))
         tensor([[2., 5.],
                 [3., 6.]])
     """
@@ -120,7 +120,7 @@ def slope(scores: Tensor) -> Tensor:
 
 
 def sample_changes(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """The sampling algorithm: for each task one of its last rewards x_t - x_{t-1}, drawn with equal chances.
+    """The sampling algorithm: for each task one of its last rewards x_t - x_{t-1}, drawn uniformly.
 
     Args:
         scores: (K + 1, T) scores, oldest first; infinite where there was none yet.
@@ -144,7 +144,7 @@ def epsilon_greedy(values: Tensor, count: int, epsilon: float, generator: torch.
     """``count`` different tasks, one after another: the largest |Q| left, or with probability epsilon any that is left.
 
     Args:
-        values: (T,) estimates Q; equal ones are ordered at random.
+        values: (T,) estimates Q; ties are broken at random.
         count: Tasks to choose.
         epsilon: Probability of choosing at random.
         generator: Of the host.
@@ -165,7 +165,7 @@ def epsilon_greedy(values: Tensor, count: int, epsilon: float, generator: torch.
 
 
 def boltzmann(values: Tensor, count: int, temperature: float, generator: torch.Generator) -> Tensor:
-    """``count`` different tasks, drawn one after another with chances proportional to exp(|Q| / temperature).
+    """``count`` different tasks, drawn one after another with probabilities proportional to exp(|Q| / temperature).
 
     Args:
         values: (T,) estimates Q.

@@ -1,4 +1,4 @@
-"""What an adapter to a trainer with a loop of its own needs: a criterion that weighs, and batches for its loader."""
+"""Shared by adapters to trainers with their own loop: a weighted criterion, and batches for the loader."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..core import checks
 from ..curriculum import Curriculum
 from ..data.batches import take
 from ..data.identity import length_of
-from ..losses import fold, reduction_of
+from ..losses import reduce_positions, reduction_of
 
-__all__ = ["Epochs", "Weigher", "loader_settings", "row_by_row"]
+__all__ = ["CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
 
 
-class Weigher:
-    """Lends a module a criterion that weighs while it is in a training step, and ``module.curriculum`` for the rest.
+class CriterionPatch:
+    """Patches a module's criterion to weight losses during training steps, and sets ``module.curriculum``.
 
     Args:
-        module: The module whose criterion is lent another ``forward``; its parameters and state stay as they are.
+        module: The module whose criterion gets another ``forward``; its parameters and state do not change.
         name: The attribute that holds the criterion.
         loss_fn: ``(outputs, y) -> (B,)`` for the measuring pass; None for the criterion's own losses.
     """
@@ -32,11 +32,11 @@ class Weigher:
 
     def __init__(self, module: nn.Module, name: str, loss_fn: Callable[[Any, Any], Tensor] | None) -> None:
         if hasattr(module, "curriculum"):
-            raise ValueError(f"{type(module).__name__} has an attribute curriculum; that name is needed, rename yours")
+            raise ValueError(f"{type(module).__name__} already has an attribute 'curriculum'; rename it")
         self.module, self.name, self.loss_fn = module, name, loss_fn
         self.criterion = self._find()
-        self._inside = self._asked = False
-        self._step = 0  # by its number, because an optimizer may compute the loss of a batch more than once
+        self._inside = self._weighted = False
+        self._step = 0  # tracked by number, because an optimizer may compute the loss of a batch more than once
         module.curriculum = self  # type: ignore[assignment]
         if self.criterion is not None:
             self.criterion.forward = self._reduced
@@ -45,10 +45,10 @@ class Weigher:
         criterion = getattr(self.module, self.name, None)
         reduction = getattr(criterion, "reduction", None)
         if isinstance(criterion, nn.Module) and not hasattr(criterion, "reduction"):
-            return criterion  # asked row by row
+            return criterion  # evaluated row by row
         if not isinstance(criterion, nn.Module) or reduction in (None, "none"):
             if self.name != "criterion":
-                raise TypeError(f"{type(self.module).__name__}.{self.name} is no loss module with a reduction")
+                raise TypeError(f"{type(self.module).__name__}.{self.name} is not a loss module with a reduction")
             return None
         if reduction_of(criterion) == "sum":
             words = "weights sum to one over a batch. Use 'mean', or self.curriculum(losses, batch) in training_step"
@@ -56,25 +56,25 @@ class Weigher:
         return criterion
 
     def __call__(self, losses: Tensor, batch: Any = None) -> Tensor:
-        """The weighted scalar of (B,) losses of the batch in hand; outside of training steps their mean."""
+        """The weighted scalar of (B,) losses of the current batch; outside training steps their mean."""
         if not self._inside:
             return losses.mean()
-        self._asked = True
+        self._weighted = True
         if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
             return self._skip()
         return self.curriculum.reduce(losses, step=self._step)
 
     def _skip(self) -> Tensor:
-        """A loss of zero for a batch whose graph is not finite; the whole batch is left out."""
+        """A loss of zero for a batch whose losses are not finite; skips the whole batch."""
         if self.curriculum.nan_strategy == "warn":
             rows = self.curriculum.batches()[self._step][:8].tolist()
-            warnings.warn(f"losses in the batch of rows {rows}, ... are NaN or infinite; it is left out", stacklevel=2)
+            warnings.warn(f"losses in the batch of rows {rows}, ... are NaN or infinite; skipping it", stacklevel=2)
         self.curriculum.done(self._step)
         return sum((p.sum() * 0 for p in self.module.parameters() if p.requires_grad), torch.zeros(()))
 
     def loss(self, batch: Any) -> Tensor:
-        """The scalar of the batch in hand, forward pass and all: for methods that change it or look at outputs."""
-        self._asked = True
+        """The scalar loss of the current batch with its forward pass, for methods that change it or use outputs."""
+        self._weighted = True
         return self.curriculum.loss(self.module, self.curriculum.batch(batch, step=self._step))
 
     def losses(self, outputs: Any, y: Any) -> Tensor:
@@ -83,35 +83,35 @@ class Weigher:
             return self.loss_fn(outputs, y)
         if self.criterion is None:
             raise RuntimeError(
-                f"{type(self.module).__name__} has no {self.name} such as nn.CrossEntropyLoss() to measure losses by; "
+                f"{type(self.module).__name__} has no {self.name} such as nn.CrossEntropyLoss() to measure with; "
                 "pass loss_fn=(outputs, y) -> (B,), or measure='running' for those that training_step computes"
             )
         return self._unreduced(self.criterion, outputs, y)
 
     def begin(self) -> None:
-        """A training step begins."""
-        self._inside, self._asked, self._step = True, False, self.curriculum.steps_done
+        """Begins a training step."""
+        self._inside, self._weighted, self._step = True, False, self.curriculum.steps_done
 
     def end(self, skipped: bool = False) -> None:
-        """A training step ends; one that did not ask for weights is refused, unless it was skipped."""
+        """Ends a training step; raises an error if it used no weights, unless it was skipped."""
         self._inside = False
-        if self._asked or skipped:
+        if self._weighted or skipped:
             self.curriculum.done(self._step)
             return
         raise RuntimeError(
-            f"training_step of {type(self.module).__name__} used no self.{self.name} with a reduction (such as "
-            "nn.CrossEntropyLoss()) and did not call self.curriculum(losses, batch), so nothing was weighed"
+            f"training_step of {type(self.module).__name__} neither used self.{self.name} with a reduction (such as "
+            "nn.CrossEntropyLoss()) nor called self.curriculum(losses, batch), so no weights were applied"
         )
 
     def detach(self) -> None:
-        """Gives the module back as it was."""
+        """Removes the patch."""
         self._inside = False
         vars(self.module).pop("curriculum", None)
         if self.criterion is not None:
             vars(self.criterion).pop("forward", None)
 
-    def __deepcopy__(self, memo: Any) -> Weigher:
-        return self  # a copy of the module is no other training
+    def __deepcopy__(self, memo: Any) -> CriterionPatch:
+        return self  # a copy of the module belongs to the same training
 
     def _reduced(self, *given: Any, **named: Any) -> Tensor:
         criterion = self.criterion
@@ -133,15 +133,15 @@ class Weigher:
             losses = type(criterion).forward(criterion, *given, **named)
         finally:
             criterion.reduction = reduction
-        return fold(losses, [*given, *named.values()][1], criterion, str(reduction))[0]
+        return reduce_positions(losses, [*given, *named.values()][1], criterion, str(reduction))[0]
 
 
 class Epochs:
-    """A training loader: each loop over it reads what is left of the curriculum's epoch.
+    """A training loader: each loop reads the rest of the curriculum's epoch.
 
     Args:
-        curriculum: Whose epoch has begun when a loop asks for its first batch.
-        count: Says the batches of an epoch.
+        curriculum: The curriculum; its epoch must have begun before the first batch.
+        count: Returns the number of batches of an epoch.
     """
 
     def __init__(self, curriculum: Curriculum, count: Callable[[], int]) -> None:
@@ -154,7 +154,7 @@ class Epochs:
         yield from self.curriculum.read_finite()
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the curriculum's own state says where it is."""
+        """Empty: the position is part of the curriculum's state."""
         return {}
 
     def load_state_dict(self, state: Any) -> None:
@@ -162,7 +162,7 @@ class Epochs:
 
 
 def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
-    """What a user's training loader says, as ``Curriculum`` calls it; what a curriculum would override is refused.
+    """The settings of a user's training loader, as arguments of ``Curriculum``; conflicting ones are refused.
 
     Args:
         loader: A ``DataLoader`` over a map-style data set.
@@ -184,7 +184,7 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
         raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
     if loader.num_workers and not getattr(loader, "in_order", True):
-        raise ValueError("the training loader has in_order=False, and the rows of a batch are known by its place")
+        raise ValueError("the training loader has in_order=False, but batches are matched with their rows by order")
     assert loader.batch_size is not None
     options = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
     return {
@@ -199,14 +199,14 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
 
 
 def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:
-    """(B,) losses of a function that gives only the mean over a batch: it is asked for each row alone.
+    """(B,) losses from a function that returns only the mean over a batch, by calling it for each row.
 
     Args:
         loss: ``loss(*parts) -> scalar``.
         parts: Outputs, targets, ...: tensors, or dicts, tuples and lists of them; the first has B rows.
 
     Raises:
-        ValueError: If the mean over the rows is not the loss of the batch: then a row has no loss of its own.
+        ValueError: If the mean over the rows is not the loss of the batch, so that rows have no separate losses.
 
     Example:
         >>> x, y = torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [0.0]])
@@ -218,8 +218,8 @@ def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:
     whole = loss(*parts)
     if not torch.allclose(losses.detach().mean().to(whole), whole.detach(), rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
-            f"the loss has no reduction to switch off, and that of a batch ({whole.item():.6g}) is not the mean over "
-            f"its rows ({losses.mean().item():.6g}); give one loss per sample, shape ({size},)"
+            f"the loss has no reduction='none', and that of a batch ({whole.item():.6g}) is not the mean over "
+            f"its rows ({losses.mean().item():.6g}); return one loss per sample, shape ({size},)"
         )
     return losses
 

@@ -1,4 +1,4 @@
-"""Lightning: `CurriculumCallback`, which lets a method choose and weigh the training batches of any module."""
+"""Lightning: `CurriculumCallback`, which lets a method choose and weight the training batches of any module."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import Epochs, Weigher, loader_settings
+from .hosted import CriterionPatch, Epochs, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
 else:
-    try:  # the hooks of both packages are the same; the one that is in use costs no import
+    try:  # both packages have the same hooks; prefer the one that is already imported
         if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
             from pytorch_lightning import Callback
         else:
@@ -38,21 +38,21 @@ SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
 
 class CurriculumCallback(Callback):
-    """Trains under a curriculum: the module's model, data set and collate function stay as they are.
+    """Trains under a curriculum: the module's model, data set and collate function stay unchanged.
 
-    If the module has a ``criterion`` such as ``nn.CrossEntropyLoss()``, nothing else is needed: inside of
-    ``training_step`` it weighs. If not, or for a loss of another form, ``training_step`` says
-    ``return self.curriculum(losses, batch)`` with one loss per sample, and ``self.curriculum.loss(batch)`` serves
-    methods that change the batch. Elsewhere (validation) the criterion is the user's own.
+    If the module has a ``criterion`` such as ``nn.CrossEntropyLoss()``, nothing else is needed: it is weighted inside
+    ``training_step``. Otherwise end ``training_step`` with ``return self.curriculum(losses, batch)`` and one loss per
+    sample, or with ``self.curriculum.loss(batch)`` for methods that change the batch. Elsewhere (validation) the
+    criterion is not changed.
 
-    The training loader must be a ``DataLoader`` without a sampler, since the curriculum decides which rows make a
-    batch; with ``shuffle=False`` rows keep their order. Its batch size is that of one process. rho, alpha, eprop and
-    the phase (0 early, 1 later) go to the trainer's logger, and the state into Lightning's own checkpoints.
+    The training loader must be a ``DataLoader`` without a sampler, since the curriculum chooses the rows of a batch;
+    with ``shuffle=False`` rows keep their order. Its batch size is per process. rho, alpha, eprop and the phase (0
+    early, 1 later) go to the trainer's logger, and the state into Lightning's own checkpoints.
 
     Args:
         method: A name, a class, a method, or a function ``(n, epochs, **options) -> method``, as in ``Curriculum``.
-        method_options: The method's own, such as ``{"q": 20}``.
-        epochs: What the method takes its pace from; the trainer's ``max_epochs`` by default.
+        method_options: Options of the method, such as ``{"q": 20}``.
+        epochs: Length of the run for the method's schedule; the trainer's ``max_epochs`` by default.
         criterion: The name of the module's criterion.
         loss_fn: ``(outputs, y) -> (B,)`` for the measuring pass, where the module has no criterion.
         settings: More for ``Curriculum``: ``seed``, ``measure``, ``measure_set``, ``forward``, ``unpack``, ...
@@ -76,90 +76,90 @@ class CurriculumCallback(Callback):
         **settings: Any,
     ) -> None:
         super().__init__()
-        if isinstance(method, Method):  # what is wrong is refused here, not when the training begins
+        if isinstance(method, Method):  # fail here, not when the training begins
             make_method(method, 1, epochs, method_options)
         else:
             find_maker(method)
         if foreign := [name for name in settings if name not in SETTINGS]:
-            words = "the training loader and the module say the rest"
+            words = "the rest comes from the training loader and the module"
             raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
         self.method, self.method_options, self.epochs, self.settings = method, method_options, epochs, settings
         self.criterion, self.loss_fn = criterion, loss_fn
         self.curriculum: Curriculum | None = None
         self._state: Mapping[str, Any] = {}
-        self._weigher: Weigher | None = None
-        self._begun, self._told = False, 0
+        self._patch: CriterionPatch | None = None
+        self._started, self._epoch_batches = False, 0
 
     @property
     def record(self) -> Record:
-        """What happened, one row per epoch."""
+        """The record of the run, one row per epoch."""
         return self._now.record
 
     @property
     def _now(self) -> Curriculum:
         if self.curriculum is None:
-            raise RuntimeError("there is no curriculum before trainer.fit")
+            raise RuntimeError("the curriculum does not exist before trainer.fit")
         return self.curriculum
 
     # ------------------------------------------------------------------ Lightning's hooks
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Makes the curriculum, puts its batches in the loader's place, lends the module a criterion that weighs."""
+        """Makes the curriculum, replaces the loader with its batches and patches the module's criterion."""
         source = trainer.fit_loop._data_source
         loader = source.dataloader()
         if source.is_module() and trainer.reload_dataloaders_every_n_epochs:
-            words = "weights belong to the rows of one training set, which must stay; pass the loader to trainer.fit"
+            words = "weights belong to the rows of one training set, which must not change; pass one loader to fit"
             raise ValueError(f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}: {words}")
         if trainer.overfit_batches:
-            raise ValueError("overfit_batches repeats the same batches, and a curriculum makes others in every epoch")
+            raise ValueError("overfit_batches repeats the same batches, but a curriculum makes new ones in every epoch")
         settings = loader_settings(loader, trainer.world_size)
         if not self._state and trainer.current_epoch and self.curriculum is not None:
-            self._state = self.curriculum.state_dict()  # the same trainer goes on
+            self._state = self.curriculum.state_dict()  # the same trainer continues
         forward = self.settings.get("forward") or (lambda net, x: net(trainer.precision_plugin.convert_input(x)))
-        self._weigher = Weigher(pl_module, self.criterion, self.loss_fn)
-        self._weigher.curriculum = self.curriculum = Curriculum(
+        self._patch = CriterionPatch(pl_module, self.criterion, self.loss_fn)
+        self._patch.curriculum = self.curriculum = Curriculum(
             self._make_method(len(loader.dataset), trainer),
             loader.dataset,
-            _within(trainer, self._weigher.losses),
+            _within(trainer, self._patch.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
         if self.curriculum.samples:
             self.curriculum.keep_outputs()
-        self._begun, self._told = False, -(-self.curriculum.n // self.curriculum.batch_size)
-        source.instance = Epochs(self.curriculum, lambda: self._told)
-        trainer.fit_loop._combined_loader = None  # where an optimizer's schedule asked for the number of steps
+        self._started, self._epoch_batches = False, -(-self.curriculum.n // self.curriculum.batch_size)
+        source.instance = Epochs(self.curriculum, lambda: self._epoch_batches)
+        trainer.fit_loop._combined_loader = None  # it exists if a scheduler asked for the number of steps
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins the first epoch, or goes on inside the one that a checkpoint was saved in."""
+        """Begins the first epoch, or resumes the one that a checkpoint was saved in."""
         if self._state:
             self._now.load_state_dict(self._state)
             self._state = {}
         self._begin(trainer, pl_module)
         progress = trainer.fit_loop.epoch_loop.batch_progress
         if progress.is_last_batch and progress.current.completed < progress.current.processed:
-            # Saved behind an epoch's last batch, which Lightning tells by its number; the next epoch may have more.
-            progress.current.completed = max(progress.current.completed, self._told - 1)
+            # Saved after an epoch's last batch, which Lightning detects by its number; the next epoch may have more.
+            progress.current.completed = max(progress.current.completed, self._epoch_batches - 1)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Measures and plans."""
         self._begin(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """From here on the criterion weighs."""
-        assert self._weigher is not None
-        self._weigher.begin()
+        """Turns weighting on."""
+        assert self._patch is not None
+        self._patch.begin()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Ends the epoch behind its last batch, before validation and checkpoints."""
-        assert self._weigher is not None
+        """Ends the epoch after its last batch, before validation and checkpoints."""
+        assert self._patch is not None
         skipped = pl_module.automatic_optimization and isinstance(outputs, Mapping) and outputs.get("loss") is None
-        self._weigher.end(skipped)
+        self._patch.end(skipped)
         if self._now.steps_done == len(self._now.batches()):
             self._finish()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Ends an epoch that was cut short, and logs."""
-        if self._begun and self._now.steps_done:
+        """Ends an epoch that was stopped early, and logs."""
+        if self._started and self._now.steps_done:
             self._finish()
         row = self.record.epochs[-1] if self.record.epochs else {}
         shown = {name: row[name] for name in SHOWN if name in row}
@@ -167,38 +167,38 @@ class CurriculumCallback(Callback):
         pl_module.log_dict({f"curriculum/{name}": value for name, value in numbers.items()}, sync_dist=True)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Gives the module back as it was; a state that was loaded to test or predict is not for the next training."""
+        """Removes the patch, and drops a state that was loaded only to test or predict."""
         self._state = {}
-        if self._weigher is not None:
-            self._weigher.detach()
+        if self._patch is not None:
+            self._patch.detach()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Gives the module back as it was."""
         self.teardown(trainer, pl_module, "fit")
 
     def state_dict(self) -> dict[str, Any]:
-        """The curriculum's state: tensors, numbers and strings. Lightning asks all ranks."""
+        """The curriculum's state: tensors, numbers and strings. Lightning calls it on all ranks."""
         return {} if self.curriculum is None else self.curriculum.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keeps a checkpoint's state until there is a curriculum that can take it."""
+        """Keeps a checkpoint's state until the curriculum exists."""
         self._state = state_dict
 
     # ------------------------------------------------------------------ an epoch
 
     def _begin(self, trainer: Any, pl_module: nn.Module) -> None:
-        if self._begun:
+        if self._started:
             return
         self._now.start(pl_module)
-        self._begun = True
-        if (count := len(self._now.batches())) != self._told:  # the method chooses how many rows an epoch has
-            self._told = count
+        self._started = True
+        if (count := len(self._now.batches())) != self._epoch_batches:  # the method decides the length of an epoch
+            self._epoch_batches = count
             trainer.fit_loop._combined_loader = None
             trainer.fit_loop.setup_data()
 
     def _finish(self) -> None:
         self._now.finish()
-        self._begun = False
+        self._started = False
 
     def _make_method(self, n: int, trainer: Any) -> Method:
         known = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None  # not with max_steps alone
@@ -206,7 +206,7 @@ class CurriculumCallback(Callback):
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function in the trainer's precision, as ``training_step`` is."""
+    """Runs the function in the trainer's precision, as ``training_step`` does."""
 
     def called(*given: Any) -> Any:
         with trainer.precision_plugin.forward_context():

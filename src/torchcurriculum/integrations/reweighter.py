@@ -30,7 +30,7 @@ except ImportError:  # scikit-learn 1.4 and 1.5
     from sklearn.utils._tags import _safe_tags
 
     def validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
-        """As scikit-learn 1.6 has it."""
+        """As in scikit-learn 1.6."""
         return estimator._validate_data(*arrays, **options)
 
 
@@ -43,8 +43,8 @@ Fitting = Literal["auto", "refit", "warm", "partial"]
 class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """APW around any classifier with ``sample_weight`` and ``predict_proba``.
 
-    A round fits the estimator with the weights, takes each training sample's log-loss from ``predict_proba``, and gives
-    them to ``APW.advance``, which makes the next round's weights (times n, so that they average one).
+    A round fits the estimator with the weights, takes each training sample's log-loss from ``predict_proba``, and
+    passes them to ``APW.advance``, which computes the weights of the next round (times n, so that their mean is one).
 
     Args:
         estimator: The classifier; it is cloned. By default logistic regression.
@@ -52,15 +52,15 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         q: Strength of APW, at least 2; larger is gentler.
         threshold: The error threshold e: a number, ``"auto"`` or a rule such as ``quantile(0.5)``.
         tau: Phase threshold of APW: easy samples gain until the hard ones hold this share of the weight. The paper's
-            1/2 is for a network that begins with everything hard; an estimator that was fitted once is past it, and
-            would have the hard samples gain from the first round on, which is bad where labels are wrong.
-        fitting: How a round goes on from the one before. ``"refit"`` fits a clone anew. ``"warm"`` sets ``warm_start``:
+            1/2 suits a network that starts with everything hard. A fitted estimator is past it, so hard samples would
+            gain from the first round on, which is bad if labels are wrong.
+        fitting: How a round continues the one before. ``"refit"`` fits a new clone. ``"warm"`` sets ``warm_start``:
             boosting and forests grow by their share of ``n_estimators`` (or ``max_iter``) in each round, so that all
-            rounds cost as much as one fit; others go on from their coefficients. ``"partial"`` calls ``partial_fit``
+            rounds cost as much as one fit; others continue from their coefficients. ``"partial"`` calls ``partial_fit``
             once, an epoch for those that learn by gradient descent. ``"auto"`` is ``"warm"`` where the estimator has
             ``warm_start``, else ``"refit"``.
         cv: Folds whose held-out rows give the losses, or None for those of the training rows themselves. An estimator
-            that learns every label by heart (deep trees, a forest) says nothing about its own training rows.
+            that memorises every label (deep trees, a forest) has uninformative training losses.
         samples: Keep every sample's loss of every round in ``record_``, for ``audit.audit``.
 
     Attributes:
@@ -123,18 +123,18 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) labels, of the last round's estimator."""
+        """(n,) labels predicted by the last round's estimator."""
         check_is_fitted(self)
         return self.estimator_.predict(X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, classes) probabilities, of the last round's estimator."""
+        """(n, classes) probabilities from the last round's estimator."""
         check_is_fitted(self)
         return self.estimator_.predict_proba(X)
 
     @available_if(lambda self: hasattr(self._estimator(), "decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, of the last round's estimator, where it has them."""
+        """Scores from the last round's estimator, if it has them."""
         check_is_fitted(self)
         return self.estimator_.decision_function(X)
 
@@ -172,7 +172,7 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.record_.append({**row, "loss_mean": float(losses.mean())}, **histories)
 
     def _how(self, estimator: Any) -> str:
-        """The way to fit, after refusing what cannot work."""
+        """The resolved ``fitting``; raises an error if the settings cannot work."""
         name, params = type(estimator).__name__, estimator.get_params()
         if not isinstance(self.rounds, int) or self.rounds < 1:
             raise ValueError(f"rounds must be a whole number of at least 1, got {self.rounds!r}")
@@ -185,8 +185,8 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         if not has_fit_parameter(estimator, "sample_weight"):
             raise TypeError(
-                f"{name} takes no sample_weight in fit, so there is nothing to reweight; a Pipeline goes around "
-                "APWReweighter, not into it"
+                f"{name} takes no sample_weight in fit, so it cannot be reweighted; put APWReweighter into the "
+                "Pipeline instead of the Pipeline into it"
             )
         fitting = self.fitting
         if fitting == "auto":
@@ -196,7 +196,7 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise TypeError(f"{name} cannot be fitted by fitting={fitting!r}; 'refit' always works")
         stages = _stages(estimator)
         if fitting == "warm" and stages is not None and params[stages] < self.rounds:
-            raise ValueError(f"{stages}={params[stages]} cannot be shared by {self.rounds} rounds; take fewer rounds")
+            raise ValueError(f"{stages}={params[stages]} cannot be divided among {self.rounds} rounds; use fewer")
         return fitting
 
     def __sklearn_tags__(self) -> Any:
@@ -204,13 +204,13 @@ class APWReweighter(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         tags.input_tags = get_tags(self._estimator()).input_tags
         return tags
 
-    def _more_tags(self) -> dict[str, Any]:  # what scikit-learn 1.4 and 1.5 ask instead
+    def _more_tags(self) -> dict[str, Any]:  # for scikit-learn 1.4 and 1.5
         tags = _safe_tags(self._estimator())
         return {name: tags[name] for name in ("X_types", "allow_nan", "pairwise")}
 
 
 def _stages(estimator: Any) -> str | None:
-    """The parameter that says how many trees there are, where a warm start adds trees."""
+    """The parameter for the number of trees, if a warm start adds trees."""
     if "n_estimators" in estimator.get_params():
         return "n_estimators"
     return "max_iter" if hasattr(estimator, "staged_predict_proba") else None

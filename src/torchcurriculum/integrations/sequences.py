@@ -1,4 +1,4 @@
-"""What the trainers of transformers and trl share: losses of sequences, one each, and batches that say their rows."""
+"""Shared by the adapters to transformers and trl: one loss per sequence, and batches with their row numbers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from torch.utils.data import Dataset
 
 from ..core import checks
 
-__all__ = ["ROWS", "RowCollator", "Rows", "mean_of_tokens", "sample_losses"]
+__all__ = ["ROWS", "NumberedRows", "RowCollator", "mean_of_tokens", "sample_losses"]
 
-ROWS = "curriculum_rows"  # what a batch's rows are called while they travel in it
+ROWS = "curriculum_rows"  # the key of the row numbers in a batch
 IGNORED = -100  # the label of tokens that do not count
 
 
-class Rows(Dataset[Any]):
+class NumberedRows(Dataset[Any]):
     """A data set whose items come with their row numbers.
 
     Args:
         data: Any map-style data set, such as ``datasets.Dataset``.
 
     Example:
-        >>> Rows(["a", "b", "c"]).__getitems__([2, 0])
+        >>> NumberedRows(["a", "b", "c"]).__getitems__([2, 0])
         [(2, 'c'), (0, 'a')]
     """
 
@@ -38,13 +38,13 @@ class Rows(Dataset[Any]):
         return len(self.data)
 
     def __getitems__(self, rows: list[int]) -> list[tuple[int, Any]]:
-        """The items of some rows, each behind its number."""
+        """The items of some rows, each with its number."""
         at_once = getattr(self.data, "__getitems__", None)
         return list(zip(rows, at_once(rows) if at_once else [self.data[row] for row in rows], strict=True))
 
     @cached_property
     def labels(self) -> np.ndarray[Any, Any] | None:
-        """All labels one after the other, by which a resumed run knows its data; None if there is no such column."""
+        """All labels in one array, which identify the data of a resumed run; None if there is no such column."""
         names = {"labels", "label"} & set(getattr(self.data, "column_names", ()))
         if not names:
             return getattr(self.data, "labels", None)
@@ -52,7 +52,7 @@ class Rows(Dataset[Any]):
 
 
 class RowCollator:
-    """A collate function that keeps the rows of a batch, whatever columns the one inside drops.
+    """A collate function that keeps the row numbers, even if the inner one drops columns.
 
     Args:
         collate: ``collate(items) -> dict``, for example trl's ``DataCollatorForLanguageModeling``.
@@ -67,14 +67,14 @@ class RowCollator:
         self.collate = collate
 
     def __call__(self, numbered: list[tuple[int, Any]]) -> Any:
-        """The batch of the items, and their rows in it."""
+        """The batch of the items, with their row numbers."""
         batch = self.collate([item for _, item in numbered])
         batch[ROWS] = torch.tensor([row for row, _ in numbered])
         return batch
 
 
 def mean_of_tokens(losses: Tensor, labels: Tensor) -> Tensor:
-    """(B,) the mean of the losses of each sequence's tokens, those labelled -100 left out.
+    """(B,) the mean loss over each sequence's tokens, without those labelled -100.
 
     Example:
         >>> labels = torch.tensor([[4, 4, -100], [4, -100, -100]])
@@ -86,7 +86,7 @@ def mean_of_tokens(losses: Tensor, labels: Tensor) -> Tensor:
 
 
 def behind_prompt(labels: Tensor, length: int) -> Tensor:
-    """Labels of ``length`` positions: those of a tuned prompt, which PEFT puts in front, do not count.
+    """Labels of ``length`` positions: those of a tuned prompt, which PEFT puts in front, are ignored.
 
     Example:
         >>> behind_prompt(torch.tensor([[4, 5]]), 3)
@@ -96,14 +96,14 @@ def behind_prompt(labels: Tensor, length: int) -> Tensor:
 
 
 def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss function of a model of transformers with one loss for each sequence: ``(logits, labels) -> (B,)``.
+    """The loss function of a transformers model with one loss per sequence: ``(logits, labels) -> (B,)``.
 
-    Sequence classification (and that of images, sounds and videos) has the loss of its ``problem_type``; token
-    classification and language models have the mean over the sequence's own tokens, so that a long sequence counts as
-    much as a short one.
+    Sequence classification (and that of images, sounds and videos) uses the loss of its ``problem_type``; token
+    classification and language models use the mean over the sequence's tokens, so that a long sequence counts as much
+    as a short one.
 
     Args:
-        model: A model of transformers, which knows its ``loss_type``.
+        model: A transformers model, which has a ``loss_type``.
         smoothing: Of the labels, where they are classes.
     """
     base = getattr(model, "get_base_model", lambda: model)()
@@ -130,13 +130,13 @@ def sample_losses(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor,
     known = {f"For{what}Classification": of_sequences for what in ("Sequence", "Image", "Audio", "Video")}
     known |= {"ForTokenClassification": of_tokens, "ForMaskedLM": of_tokens, "ForCausalLM": of_next_tokens}
     if kind not in known and getattr(base, "get_output_embeddings", lambda: None)() is not None:
-        # A language model of another name, such as GPT2LMHeadModel: transformers takes its causal loss. An encoder's
-        # decoder is told the token before, so that its outputs stand at their own places.
+        # A language model of another name, such as GPT2LMHeadModel: transformers uses the causal loss. A decoder behind
+        # an encoder gets shifted inputs, so its outputs need no shift.
         return of_tokens if getattr(config, "is_encoder_decoder", False) else of_next_tokens
     if kind not in known:
         raise ValueError(
-            f"the loss of {type(base).__name__} for each sample is not known; pass "
-            "loss_fn=lambda outputs, labels: ..., which returns one loss for each sequence, and if the model's outputs "
-            "are no logits, forward=lambda model, inputs: ..."
+            f"the per-sample loss of {type(base).__name__} is not known; pass "
+            "loss_fn=lambda outputs, labels: ..., which returns one loss per sequence, and if the model's outputs "
+            "are not logits, forward=lambda model, inputs: ..."
         )
     return known[kind]

@@ -34,14 +34,14 @@ WIDTH = 64  # of the hidden layer where the user gives no module
 class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that trains a torch module under a curriculum.
 
-    Labels may be of any kind; inputs are (n, features) or (n, ...) numbers and reach the module as float32. What a fit
-    draws depends on ``random_state`` alone, and the global generators of torch are left as found.
+    Labels may be of any kind; inputs are (n, features) or (n, ...) numbers and reach the module as float32. The random
+    draws of a fit depend only on ``random_state``, and torch's global generators are not changed.
 
     Args:
         module: A module to copy (its parameters are the start), or a function ``(features, classes) -> module``. By
             default a network with one hidden layer.
-        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
-            made already is copied at each fit.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. An instance is
+            copied at each fit.
         threshold: The error threshold e of APW: a number, ``"auto"`` or a rule; None leaves it to the method.
         method_options: More options of the method, by name.
         epochs: Epochs.
@@ -59,7 +59,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         module_: The trained module.
         method_: The method after the last epoch.
-        record_: What happened, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
+        record_: The record, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
         classes_: The labels, sorted.
 
     Example:
@@ -155,8 +155,8 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         outputs = module(x)
         if outputs.ndim != 2 or outputs.shape[1] != len(self.classes_):
             raise ValueError(
-                f"the module made outputs of shape {tuple(outputs.shape)} of inputs of shape {tuple(x.shape)}, and "
-                f"there are {len(self.classes_)} classes; it must give one score for each class"
+                f"the module made outputs of shape {tuple(outputs.shape)} for inputs of shape {tuple(x.shape)}, but "
+                f"there are {len(self.classes_)} classes; it must return one score per class"
             )
         return outputs
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core import checks
 from ..curriculum import Curriculum
-from ..losses import fold, reduction_of
+from ..losses import reduce_positions, reduction_of
 from ..named import make_method
 from .hosted import loader_settings, row_by_row
 
@@ -27,25 +27,25 @@ SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
 
 class CurriculumNet(NeuralNetClassifier):
-    """skorch's classifier, its training batches drawn and weighed by a method.
+    """skorch's classifier, with training batches drawn and weighted by a method.
 
     Module, criterion, optimizer, callbacks, validation split and data sets are skorch's own. ``partial_fit``, warm
-    starts and unpickled nets go on with the curriculum where it was, and refuse another training set. In the history of
-    each epoch stand rho, alpha, eprop and the phase, where the method has them.
+    starts and unpickled nets continue the curriculum, and refuse another training set. The history of each epoch has
+    rho, alpha, eprop and the phase, if the method reports them.
 
     Args:
         module: As in skorch.
         method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``; its options are
-            ``method__q=5``, ``method__threshold="auto"``, ... A method that is made already is copied at each fit.
+            ``method__q=5``, ``method__threshold="auto"``, ... An instance is copied at each fit.
         measure: ``"pass"`` or ``"running"``, as in ``Curriculum``.
         samples: Keep every sample's loss of every epoch in ``record_``, for ``audit.audit``.
         record: A folder to write the record to, or None to keep it in memory.
         nan_strategy: What to do about losses that are not finite: ``"error"``, ``"warn"`` or ``"ignore"``.
-        seed: The order of the rows and the draws of the method are a function of it.
+        seed: Determines the order of the rows and the draws of the method.
 
     Attributes:
         curriculum_: The ``Curriculum`` of the last training.
-        record_: What happened, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
+        record_: The record, one row per epoch; ``audit.audit(record_)`` ranks the labels that look wrong.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -76,7 +76,7 @@ class CurriculumNet(NeuralNetClassifier):
         self.nan_strategy = nan_strategy
 
     def initialize(self) -> CurriculumNet:
-        """Begins anew, also with the curriculum."""
+        """Starts over, with a new curriculum."""
         self.curriculum_: Any = None
         self.record_: Any = None
         self.saved_: Any = None
@@ -85,13 +85,13 @@ class CurriculumNet(NeuralNetClassifier):
         return super().initialize()
 
     def set_params(self, **kwargs: Any) -> CurriculumNet:
-        """skorch's own; another method, or options of it, count from the next ``fit`` on."""
+        """As in skorch; another method or other options take effect with the next ``fit``."""
         for name in [name for name in kwargs if name.split("__")[0] == "method"]:
             setattr(self, name, kwargs.pop(name))
         return super().set_params(**kwargs)
 
     def run_single_epoch(self, iterator: Any, training: bool, prefix: str, step_fn: Any, **fit_params: Any) -> None:
-        """skorch's own, over the curriculum's batches in training; remembers what ``forward`` gets, for measuring."""
+        """As in skorch, over the curriculum's batches in training; stores the inputs of ``forward`` for measuring."""
         self.forward_params_ = fit_params
         if training:
             if iterator is not self.loader_:  # skorch makes one for each call of fit
@@ -101,7 +101,7 @@ class CurriculumNet(NeuralNetClassifier):
         super().run_single_epoch(iterator, training, prefix, step_fn, **fit_params)
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> dict[str, Any]:
-        """The weighted loss of the batch, and its gradients; of a batch from elsewhere, skorch's own."""
+        """The weighted loss of the batch and its gradients; skorch's own step for other batches."""
         if batch is not self.batch_[0]:
             return super().train_step_single(batch, **fit_params)
         self._set_training(True)
@@ -109,12 +109,12 @@ class CurriculumNet(NeuralNetClassifier):
         loss.backward()
         return {"loss": loss, "y_pred": self.outputs_}
 
-    batch_: tuple[Any, Any] = (None, None)  # the batch in hand, as skorch sees it and as the curriculum does
+    batch_: tuple[Any, Any] = (None, None)  # the current batch, for skorch and for the curriculum
 
     def _epoch(self) -> Iterator[tuple[Any, Any]]:
         """The curriculum's next epoch."""
         for batch in self.curriculum_.epoch(self.module_):
-            self.batch_ = (batch.x, batch.y), batch  # the rows' numbers stay here: callbacks see batches as skorch's
+            self.batch_ = (batch.x, batch.y), batch  # row numbers stay here: callbacks see batches of skorch's form
             yield self.batch_[0]
         row = self.record_.epochs[-1]
         for name in SHOWN:
@@ -124,15 +124,15 @@ class CurriculumNet(NeuralNetClassifier):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         curriculum = state.get("curriculum_")
-        if curriculum is not None:  # its state instead of itself, which holds the training set
+        if curriculum is not None:  # pickle its state: the curriculum holds the training set
             state |= {"curriculum_": None, "loader_": None, "saved_": curriculum.state_dict()}
         return {name: value for name, value in state.items() if name not in ("batch_", "inputs_", "outputs_")}
 
     def _make_curriculum(self, loader: Any) -> Curriculum:
         saved = self.saved_ if self.curriculum_ is None else self.curriculum_.state_dict()
-        method, said = copy.deepcopy(self.method), self.get_params_for("iterator_train")
+        method, given = copy.deepcopy(self.method), self.get_params_for("iterator_train")
         settings = loader_settings(loader)
-        settings["shuffle"] |= not {"shuffle", "sampler"} & set(said)  # skorch shuffles only if told to
+        settings["shuffle"] |= not {"shuffle", "sampler"} & set(given)  # skorch does not shuffle by default
         curriculum = Curriculum(
             make_method(method, len(loader.dataset), None, self.get_params_for("method"), max(1, self.max_epochs)),
             loader.dataset,
@@ -144,7 +144,7 @@ class CurriculumNet(NeuralNetClassifier):
             samples=self.samples,
             nan_strategy=self.nan_strategy,
             record=self.record if self.record_ is None else self.record_,
-            overwrite=self.record_ is None,  # fit starts anew, partial_fit goes on
+            overwrite=self.record_ is None,  # fit starts over, partial_fit continues
             **settings,
         )
         if self.samples:
@@ -153,11 +153,11 @@ class CurriculumNet(NeuralNetClassifier):
             try:
                 curriculum.load_state_dict(saved, knobs="state")
             except ValueError as error:
-                raise ValueError(f"this net cannot go on with its curriculum: {error}; fit begins anew") from error
+                raise ValueError(f"this net cannot continue its curriculum: {error}; call fit to start over") from error
         return curriculum
 
     def _forward(self, model: nn.Module, x: Any) -> Any:
-        own, self.__dict__["module_"] = self.module_, model  # a method may ask for the outputs of a copy
+        own, self.__dict__["module_"] = self.module_, model  # a method may need the outputs of a copy
         try:
             self.inputs_, self.outputs_ = x, self.infer(x, **self.forward_params_)
         finally:
@@ -165,7 +165,7 @@ class CurriculumNet(NeuralNetClassifier):
         return self.outputs_
 
     def _losses(self, outputs: Any, y: Any) -> Tensor:
-        """(B,) losses through ``get_loss``, which may be the user's own, with criteria that do not reduce."""
+        """(B,) losses from ``get_loss``, which the user may override, with unreduced criteria."""
 
         def loss(outputs: Any, y: Any, x: Any) -> Tensor:
             return self.get_loss(outputs, y, X=x, training=True)
@@ -182,5 +182,5 @@ class CurriculumNet(NeuralNetClassifier):
             for criterion, reduction in able.items():
                 criterion.reduction = reduction
         if losses.ndim > 1 and able:
-            return fold(losses, y, *next(iter(able.items())))[0]
+            return reduce_positions(losses, y, *next(iter(able.items())))[0]
         return losses

@@ -1,4 +1,4 @@
-"""transformers: `CurriculumTrainer`, the `Trainer` whose rows and weights a method decides.
+"""transformers: `CurriculumTrainer`, a `Trainer` in which a method decides rows and weights.
 
 `CurriculumMixin` does the same for any other subclass of `Trainer`: ``class Mine(CurriculumMixin, MyTrainer)``.
 """
@@ -20,7 +20,7 @@ from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
 from ..named import MethodLike, make_method
 from ..record import Record
-from .sequences import ROWS, RowCollator, Rows, sample_losses
+from .sequences import ROWS, NumberedRows, RowCollator, sample_losses
 
 NEEDS = "transformers 4.57, or 5.4 and newer"
 try:
@@ -29,9 +29,9 @@ try:
     from transformers.trainer_utils import has_length
 except ImportError as error:
     raise ImportError(f"this needs {NEEDS}: pip install 'torchcurriculum[transformers]'") from error
-ONE_LOOP = version.startswith("4.57.")  # which trains in one long method, without one for each epoch
+ONE_LOOP = version.startswith("4.57.")  # has no separate method for an epoch
 if not (ONE_LOOP or hasattr(Trainer, "_run_epoch")):
-    raise ImportError(f"this needs {NEEDS}, and {version} is installed: pip install -U 'torchcurriculum[transformers]'")
+    raise ImportError(f"this needs {NEEDS}, but {version} is installed: pip install -U 'torchcurriculum[transformers]'")
 
 if TYPE_CHECKING:
     from transformers import Trainer as Base
@@ -44,23 +44,23 @@ FOLDER = "curriculum"  # in each checkpoint folder
 
 
 class CurriculumMixin(Base):
-    """Lets a method decide the rows and the weights of any subclass of ``transformers.Trainer``; stands before it.
+    """Lets a method decide rows and weights in any subclass of ``transformers.Trainer``; list it first.
 
-    Evaluation, prediction and logging are the trainer's own. The curriculum's state lies in the folder ``curriculum``
-    of each checkpoint, and a run resumes from any of them, bit-equal on a CPU.
+    Evaluation, prediction and logging are the trainer's own. The curriculum's state is in the folder ``curriculum`` of
+    each checkpoint; a run resumes from any of them, bit-equal on a CPU.
 
     Args:
-        args: What the trainer takes.
-        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. One that is
-            made already has as many rows as ``train_dataset`` once the trainer has prepared it.
-        method_options: Options of a method that is given by its name or class.
-        loss_fn: ``loss_fn(outputs, labels) -> (B,)``; by default that of the model, one for each sequence.
+        args: Passed to the trainer.
+        method: A name, a class, a function ``(n, epochs) -> method`` or a method, as in ``Curriculum``. An instance
+            must have as many rows as ``train_dataset`` after the trainer's preparation.
+        method_options: Options of a method given by name or class.
+        loss_fn: ``loss_fn(outputs, labels) -> (B,)``; by default the model's own, one per sequence.
         forward: ``forward(model, inputs) -> outputs``; by default the logits of a call without labels.
         measure: As in ``Curriculum``, and so are ``record``, ``samples`` and ``nan_strategy``.
         record: See ``Curriculum``.
         samples: See ``Curriculum``.
         nan_strategy: See ``Curriculum``.
-        kwargs: What the trainer takes.
+        kwargs: Passed to the trainer.
     """
 
     _train_batch_size: int
@@ -82,22 +82,22 @@ class CurriculumMixin(Base):
         for words, refused in self.refusals(loss_fn).items():
             if refused:
                 raise ValueError(f"{type(self).__name__}: {words}")
-        self._stepping = self._begun = False
+        self._stepping = self._started = False
         self._method, self._method_options = method, method_options
         self._settings: dict[str, Any] = {"loss_fn": loss_fn, "forward": forward, "measure": measure, "record": record}
         self._settings |= {"samples": samples, "nan_strategy": nan_strategy}
-        self.curriculum: Any = None  # a trainer without a training set evaluates and predicts
+        self.curriculum: Any = None  # None without a training set, to evaluate and predict
         if self.train_dataset is not None:
             self._begin_anew()
 
     def _begin_anew(self, **changes: Any) -> None:
-        """Makes the curriculum: at construction, and where training begins again from the first step."""
+        """Makes the curriculum at construction, and when training starts over."""
         args, data, collate = self.args, self.train_dataset, self.training_collator()
         if hasattr(data, "column_names"):
             data = self._remove_unused_columns(data, "training")
         else:
             collate = self._get_collator_with_removed_columns(collate, "training")
-        method, self._method = self._method, copy.deepcopy(self._method)  # one for now, one for another time
+        method, self._method = self._method, copy.deepcopy(self._method)  # keep an unused copy for a later run
         given = {**self._settings, **changes}
         processes = getattr(args, "dataloader_multiprocessing_context", None) if args.dataloader_num_workers else None
         told: dict[str, Any] = {
@@ -118,22 +118,22 @@ class CurriculumMixin(Base):
             "shuffle": type(self._get_train_sampler()) is not SequentialSampler,
         }
         method = make_method(method, len(data), None, self._method_options, self._epochs(len(data)))
-        self.curriculum = Curriculum(method, Rows(data), **{**given, **told})
+        self.curriculum = Curriculum(method, NumberedRows(data), **{**given, **told})
         if given["samples"]:
             self.curriculum.keep_outputs()
 
     def _epochs(self, n: int) -> int:
-        """Epochs of the run, from which a method takes its pace."""
+        """Epochs of the run, for the method's schedule."""
         args, batch = self.args, self._train_batch_size * self.args.world_size
         steps_as_epochs = args.max_steps * args.gradient_accumulation_steps * batch / n
         return max(1, math.ceil(steps_as_epochs if args.max_steps > 0 else args.num_train_epochs))
 
     def training_collator(self) -> Any:
-        """What makes a training batch of rows."""
+        """The collate function of training batches."""
         return self.data_collator
 
     def default_loss(self) -> LossFunction:
-        """The model's own loss, one for each sequence."""
+        """The model's own loss, one per sequence."""
         model: Any = self.model
         return sample_losses(model, getattr(self.label_smoother, "epsilon", 0.0))
 
@@ -143,38 +143,38 @@ class CurriculumMixin(Base):
         return outputs["logits"] if isinstance(outputs, Mapping) else outputs
 
     def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """What the model takes, and the labels: a tensor, or a dict if ``label_names`` are several."""
+        """The model's inputs, and the labels: a tensor, or a dict if there are several ``label_names``."""
         labels = {name: inputs[name] for name in self.label_names if name in inputs}
         if not labels:
-            raise ValueError(f"a batch has {', '.join(inputs)}, and no labels under {', '.join(self.label_names)}")
+            raise ValueError(f"a batch has {', '.join(inputs)}, but no labels under {', '.join(self.label_names)}")
         decoder = getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
-        kept = () if decoder else labels  # of which a decoder makes its inputs
+        kept = () if decoder else labels  # a decoder derives its inputs from them
         left = {name: value for name, value in inputs.items() if name not in kept and name != ROWS}
         return left, labels if len(labels) > 1 else next(iter(labels.values()))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The batches that the method has planned; before the first epoch, those of an epoch over everything."""
+        """The planned batches; before the first epoch, those of an epoch over all rows."""
         if self.curriculum is None:
             return super().get_train_dataloader()
         loader: Any = self.curriculum.loader()
-        loader.total_batch_size = self.curriculum.batch_size  # as Accelerate's loaders have it
+        loader.total_batch_size = self.curriculum.batch_size  # as in Accelerate's loaders
         if ONE_LOOP:
-            loader.set_epoch = self._begin_epoch  # called before the loop asks for the steps of an epoch
+            loader.set_epoch = self._begin_epoch  # called before the loop counts the steps of an epoch
         return loader
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple[list[Any], None]:
-        """The batches of one optimizer step, after a look at whether they are the next ones of the plan."""
+        """The batches of one optimizer step; checks that they are the next ones of the plan."""
         samples, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         done = self.curriculum.steps_done
         for batch, rows in zip(samples, self.curriculum.batches()[done : done + len(samples)], strict=True):
             held = batch.pop(ROWS, None)
             if held is None or (len(rows) and not torch.equal(held.cpu(), rows)):
-                raise RuntimeError("a batch is not the one the method has planned; leave get_train_dataloader as it is")
+                raise RuntimeError("a batch is not the one the method planned; do not override get_train_dataloader")
         self.curriculum.accumulate(len(samples))
         return samples, None
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The trainer's own, in which ``compute_loss`` is the method's."""
+        """The trainer's own step, with the method's ``compute_loss``."""
         self._stepping = True
         try:
             return super().training_step(*args, **kwargs)
@@ -186,28 +186,28 @@ class CurriculumMixin(Base):
         if not self._stepping:
             return super().compute_loss(model, inputs, *args, **kwargs)
         loss = self.curriculum.loss(model, self.curriculum.batch(inputs))
-        return loss * self.current_gradient_accumulation_steps  # by which the trainer is about to divide
+        return loss * self.current_gradient_accumulation_steps  # the trainer divides by it
 
     def _inner_training_loop(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
-        """The trainer's own; another ``train()``, or one with a smaller batch, begins with a new curriculum."""
+        """As in the trainer; a second ``train()``, or one with a smaller batch, starts with a new curriculum."""
         rows = batch_size * self.args.world_size
         if self.curriculum is not None and (self.curriculum.number or rows != self.curriculum.batch_size):
             self._train_batch_size = batch_size
             self._begin_anew(overwrite=True)
-        self._begun, self._resumed_from = False, kwargs.get("resume_from_checkpoint")
+        self._started, self._resumed_from = False, kwargs.get("resume_from_checkpoint")
         trained = super()._inner_training_loop(batch_size, *args, **kwargs)
-        if self._begun:
+        if self._started:
             self._end_epoch()
         return trained
 
     def _begin_epoch(self, epoch: int) -> None:
-        """An epoch of transformers 4; it counts those that a checkpoint has by the steps of full ones."""
-        if self._begun:
+        """An epoch of transformers 4, which computes the epochs of a checkpoint from the steps of full ones."""
+        if self._started:
             self._end_epoch()
         elif epoch != self.curriculum.progress()[0]:
-            words = "takes all epochs for full ones where it resumes, and those of this method are not"
+            words = "resumes as if all epochs were full, which those of this method are not"
             raise ValueError(f"transformers {version} {words}; resume with transformers 5.4 or newer")
-        self._begun = True
+        self._started = True
         self._start_epoch(self.model_wrapped)
 
     def _load_callback_state(self) -> None:
@@ -225,7 +225,7 @@ class CurriculumMixin(Base):
         data: Any = self.train_dataset
         if len(data) != self.curriculum.n:
             words = f"the training set had {self.curriculum.n} rows and now has {len(data)}"
-            raise ValueError(f"{words}; a curriculum keeps something for every row, so make a new trainer")
+            raise ValueError(f"{words}; a curriculum keeps state for every row, so make a new trainer")
         self.curriculum.start(model)
         return len(self.curriculum.loader())
 
@@ -239,7 +239,7 @@ class CurriculumMixin(Base):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         checkpoint = Checkpoint(folder / FOLDER, keep=1)
-        checkpoint.load()  # the trainer is about to write over an earlier run's, if there is one
+        checkpoint.load()  # allows overwriting the states of an earlier run, as the trainer does
         checkpoint.save(self.state.global_step, curriculum=self.curriculum)
         super()._save_checkpoint(model, trial)
 
@@ -254,10 +254,10 @@ class CurriculumMixin(Base):
 
     def _load_curriculum(self, folder: Any) -> None:
         if Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
-            raise ValueError(f"{folder} holds no state of the curriculum at step {self.state.global_step}")
+            raise ValueError(f"{folder} holds no curriculum state for step {self.state.global_step}")
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
-        """Wishes of the user that cannot be kept, each with whether it is there: better an error than silence."""
+        """Settings that cannot be honoured, each with whether it is set; they raise an error."""
         args: Any = self.args
         data: Any = self.train_dataset
         sampler: Any = self._get_train_sampler()
@@ -266,31 +266,31 @@ class CurriculumMixin(Base):
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled
         split = split or getattr(self.accelerator, "parallelism_config", None) is not None
         return {
-            "it needs a train_dataset with a length and row numbers": (data is not None and not has_length(data)),
-            "the method decides which rows come when, so a sampler (_get_train_sampler, a train_sampling_strategy but "
-            "'random' and 'sequential') or get_train_dataloader of your own cannot": (
+            "train_dataset needs a length and row numbers": (data is not None and not has_length(data)),
+            "the method decides the order of rows, so your own sampler (_get_train_sampler, a strategy other than "
+            "'random' and 'sequential') or get_train_dataloader cannot be used": (
                 not known or loader is not Trainer.get_train_dataloader
             ),
-            "compute_loss_func gives one loss for the whole batch; pass loss_fn, which gives one for each sample": (
+            "compute_loss_func returns one loss for the whole batch; pass loss_fn, which returns one per sample": (
                 self.compute_loss_func is not None
             ),
-            "label_smoothing_factor changes the model's own loss, not loss_fn; smooth there": (
+            "label_smoothing_factor changes the model's own loss, not loss_fn; smooth labels in loss_fn": (
                 loss_fn is not None and self.label_smoother is not None
             ),
             "ignore_data_skip would train twice on the rows of a resumed epoch": args.ignore_data_skip,
-            "dataloader_in_order=False: the rows of a batch are known by its place in the epoch": (
+            "dataloader_in_order=False: batches must come in order to be matched with their rows": (
                 args.dataloader_num_workers > 0 and not getattr(args, "dataloader_in_order", True)
             ),
-            "batches are shared out by the curriculum; leave split_batches and dispatch_batches alone": bool(
+            "the curriculum distributes batches; leave split_batches and dispatch_batches unset": bool(
                 args.accelerator_config.split_batches or args.accelerator_config.dispatch_batches
             ),
             "several GPUs need several processes: start it with torchrun": args.n_gpu > 1,
-            "a model that is split over processes (FSDP, DeepSpeed, tensor parallelism) is not supported": split,
+            "models sharded over processes (FSDP, DeepSpeed, tensor parallelism) are not supported": split,
         }
 
 
 class CurriculumTrainer(CurriculumMixin, Trainer):
-    """``transformers.Trainer`` with a method: the only new argument that is needed is ``method=``.
+    """``transformers.Trainer`` with a method: the only required new argument is ``method=``.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""trl: supervised fine-tuning, DPO and reward models in which each sequence, or each pair of answers, has a weight."""
+"""trl: supervised fine-tuning, DPO and reward models with a weight per sequence or pair of answers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ except ImportError as error:
 
 __all__ = ["CurriculumDPOTrainer", "CurriculumRewardTrainer", "CurriculumSFTTrainer"]
 
-MIXTURE = "the auxiliary loss of a mixture of experts is of no row; set router_aux_loss_coef=0.0"
+MIXTURE = "the auxiliary loss of a mixture of experts belongs to no row; set router_aux_loss_coef=0.0"
 
 
 class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
     """``trl.SFTTrainer`` with a method: the only new argument is ``method=``; see ``CurriculumMixin``.
 
     The loss of a sequence is the mean over the tokens that trl trains on: of the completion where there are prompts,
-    of the assistant's turns with ``assistant_only_loss``. The fused head of trl is used, so no logits are kept. Rows
-    are those of ``trainer.train_dataset``, which trl has tokenised and from which it has dropped what is too long.
+    of the assistant's turns with ``assistant_only_loss``. Uses trl's fused head, so no logits are kept. Rows are those
+    of ``trainer.train_dataset``, after trl has tokenised it and dropped rows that are too long.
     """
 
     def default_loss(self) -> LossFunction:
-        """The mean over a sequence's own tokens."""
+        """The mean over a sequence's tokens."""
         return lambda losses, labels: mean_of_tokens(losses, labels[:, labels.shape[1] > losses.shape[1] :])
 
     def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
@@ -44,22 +44,22 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
         return -(_apart(outputs.log_probs, inputs) if self.padding_free else outputs.log_probs)
 
     def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Everything, since the fused head needs the labels, and the labels."""
+        """All inputs, since the fused head needs the labels, and the labels."""
         return {name: value for name, value in inputs.items() if name != ROWS}, inputs["labels"]
 
     def training_collator(self) -> Any:
-        """The trainer's own; without padding, rows are joined behind the method, which must tell them apart."""
+        """The trainer's own, but never joining rows: with ``padding_free`` they are joined after the method."""
         collate: Any = self.data_collator
         return dataclasses.replace(collate, padding_free=False) if self.padding_free else collate
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
-        """Beside those of any trainer, what would join several rows into one or change the loss of a token."""
+        """Further settings that would join rows or change the loss of a token."""
         args: Any = self.args
         return super().refusals(loss_fn) | {
-            "packing makes one row of several, and each row has a weight of its own; padding_free=True with "
+            "packing joins several rows into one, but each row has its own weight; padding_free=True with "
             "max_length=None also trains without padding": args.packing,
-            "loss_type must be 'nll': the method weighs the negative log-likelihood": args.loss_type != "nll",
-            "label_smoothing_factor is not known to trl's fused head": self.label_smoother is not None,
+            "loss_type must be 'nll': the method weights the negative log-likelihood": args.loss_type != "nll",
+            "trl's fused head does not support label_smoothing_factor": self.label_smoother is not None,
             MIXTURE: self.aux_loss_enabled,
         }
 
@@ -78,11 +78,11 @@ class PairMixin(CurriculumMixin):
     """For trainers whose rows are pairs of a chosen and a rejected answer; see ``CurriculumMixin``.
 
     A pair is a row of two classes, and its label is 0: the outputs are (B, 2) rewards, the chosen one's first, and
-    their cross-entropy is the usual loss, -log sigmoid(chosen - rejected). So an audit that suggests class 1 says that
+    their cross-entropy is the usual loss, -log sigmoid(chosen - rejected). So class 1 as the suggested label means that
     a pair looks swapped.
     """
 
-    noted: Mapping[str, str]  # what trl calls the numbers of a batch
+    noted: Mapping[str, str]  # trl's names for the numbers of a batch
     _metrics: Any
     _total_train_tokens: int
 
@@ -91,7 +91,7 @@ class PairMixin(CurriculumMixin):
         return lambda rewards, first: F.cross_entropy(rewards, first, reduction="none")
 
     def unpack(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
-        """(B, 2, ...) of what trl stacks, the chosen half first; and B zeros."""
+        """(B, 2, ...) inputs from trl's stacked ones, the chosen half first; and B zeros."""
         ids = inputs["input_ids"]
         pairs = len(ids) // 2
         parts = {name: value for name, value in inputs.items() if name != ROWS}
@@ -107,7 +107,7 @@ class PairMixin(CurriculumMixin):
         return rewards
 
     def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """(B, 2) rewards from inputs as trl has them."""
+        """(B, 2) rewards from inputs in trl's form."""
         raise NotImplementedError
 
     def _note_metrics(self, rewards: Tensor, mask: Tensor) -> None:
@@ -140,24 +140,24 @@ class CurriculumDPOTrainer(PairMixin, DPOTrainer):
     }
 
     def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """beta times the log-ratios to the reference model, which is asked unless trl has done so beforehand."""
+        """beta times the log-ratios to the reference model, computed here unless trl did so in advance."""
         known = [inputs.pop(name, None) for name in ("ref_chosen_logps", "ref_rejected_logps")]
         if known[0] is None:
             known = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
         counted = inputs.pop("completion_mask")
         labels = inputs["input_ids"].masked_fill(counted == 0, IGNORED)
         outputs = model(**inputs, labels=labels, use_cache=False, fused_lm_head=True)
-        logs = outputs.log_probs[:, 1 - labels.shape[1] :].sum(1)  # without a tuned prompt, which stands in front
+        logs = outputs.log_probs[:, 1 - labels.shape[1] :].sum(1)  # without a tuned prompt at the front
         return self.beta * (torch.stack(logs.chunk(2), 1) - torch.stack(list(known), 1))
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
-        """Beside those of any trainer, other losses and what is not of one pair."""
+        """Further settings: other losses, and terms that do not belong to one pair."""
         plain = not self.use_weighting and self.ld_alpha is None and self.f_divergence_type == "reverse_kl"
         return super().refusals(loss_fn) | {
-            "loss_type must be 'sigmoid'; for another loss pass loss_fn(rewards, zeros), one for each pair": (
+            "loss_type must be 'sigmoid'; for another loss pass loss_fn(rewards, zeros), one value per pair": (
                 self.loss_types != ["sigmoid"] or self.loss_weights != [1.0]
             ),
-            "use_weighting, ld_alpha and f_divergence_type change the loss of a pair; leave them alone": not plain,
+            "use_weighting, ld_alpha and f_divergence_type change the loss of a pair; leave them unset": not plain,
             "pairs with images are not supported": self._is_vision_dataset,
             MIXTURE: self.aux_loss_enabled,
         }
@@ -166,20 +166,20 @@ class CurriculumDPOTrainer(PairMixin, DPOTrainer):
 class CurriculumRewardTrainer(PairMixin, RewardTrainer):
     """``trl.RewardTrainer`` with a method: the only new argument is ``method=``.
 
-    A column ``margin`` is taken off the chosen reward, as trl does.
+    A column ``margin`` is subtracted from the chosen reward, as in trl.
     """
 
     noted = {"right": "accuracy", "margin": "margin"}  # noqa: RUF012
 
     def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """The model's own, the margin taken off the chosen one."""
+        """The model's rewards, with the margin subtracted from the chosen one."""
         margin = inputs.pop("margin", 0.0)
         chosen, rejected = model(**inputs, use_cache=False).logits.squeeze(-1).chunk(2)
         return torch.stack([chosen - margin, rejected], 1)
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
-        """Beside those of any trainer, a term that is not of the usual loss."""
-        words = "center_rewards_coefficient adds to the loss; pass loss_fn(rewards, zeros), which adds the term"
+        """Further settings: a term that the usual loss does not have."""
+        words = "center_rewards_coefficient adds a term to the loss; add it in loss_fn(rewards, zeros) instead"
         return super().refusals(loss_fn) | {words: self.args.center_rewards_coefficient is not None}
 
 
@@ -188,7 +188,7 @@ def _stack(value: Tensor, pairs: int) -> Tensor:
 
 
 def _joined(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The rows of a padded batch as one sequence without padding; positions say where each begins.
+    """The rows of a padded batch as one sequence without padding; positions restart at each row.
 
     Example:
         >>> mask, ids = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([[5, 6, 0], [7, 8, 9]])
@@ -203,7 +203,7 @@ def _joined(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _apart(values: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-    """(B, T - 1) the values of next tokens of a joined batch, each in its row again."""
+    """(B, T - 1) the next-token values of a joined batch, split into rows again."""
     own = inputs["attention_mask"].bool()
     rows = values.new_zeros(own.shape)
     rows[own] = F.pad(values[0], (1, 0))

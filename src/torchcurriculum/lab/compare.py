@@ -1,4 +1,4 @@
-"""The tables of finished runs: ours, beside what the paper and the peers have published, as text and as markdown."""
+"""Tables of finished runs, with the published results of the paper and its peers, as text and markdown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["by_recipe", "figures", "format_markdown", "format_published", "forma
 Runs = Mapping[str, Sequence[Record]]
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 MOMENTS = {"best": "at the best-validation epoch", "last": "at the last epoch"}
-SPLIT = ", "  # between a recipe's name and the settings that tell its tables apart
+SPLIT = ", "  # between a recipe's name and the settings that distinguish its tables
 GAP = "- vanilla [95 %]"
-ONE_SET = "The validation set selects the epoch and reports, as the protocol forces: there are no test labels."
+ONE_SET = "The validation set both selects the epoch and reports, because the protocol has no test labels."
 
 
 def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
     """Records by recipe and method, in the order of their seeds, vanilla first.
 
-    Runs of one recipe with other settings, or on other data, get a separate table, named after what differs. Two runs
-    of one method and seed are refused: together they would look like two seeds.
+    Runs of one recipe with other settings, or on other data, get a separate table, named after the difference. Two runs
+    of one method and seed are refused, since they would look like two seeds.
     """
     ordered = sorted(records, key=lambda record: (record.meta.get("method") != "vanilla", _seed(record)))
     groups: dict[str, dict[str, list[Record]]] = {}
@@ -47,7 +47,7 @@ def _refuse_twins(record: Record, other: Record) -> None:
         raise ValueError(f"{words}, with options {theirs} and {mine}; compare one of them at a time")
     seed = record.meta.get("seed")
     if seed is not None and other.meta.get("seed") == seed:
-        raise ValueError(f"{words}, seed {seed}, with the same settings; leave one of them out")
+        raise ValueError(f"{words}, seed {seed}, with the same settings; omit one of them")
 
 
 def _settings(record: Record) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _settings(record: Record) -> dict[str, Any]:
 
 
 def _titles(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The recipes' names; where one name occurs twice, with the settings that differ."""
+    """The recipes' names, with the settings that differ if a name occurs twice."""
     titles: list[str] = []
     for mine in found:
         name = str(mine.get("name", ""))
@@ -80,7 +80,7 @@ def _seed(record: Record) -> int:
 
 
 def unfinished(records: Sequence[Record]) -> int:
-    """How many records hold fewer epochs than their recipe says."""
+    """The number of records with fewer epochs than their recipe."""
     asked = [_recipe(record).get("epochs") for record in records]
     return sum(len(record.epochs) < n for record, n in zip(records, asked, strict=True) if isinstance(n, int))
 
@@ -101,13 +101,13 @@ def format_table(rows: Sequence[Summary]) -> str:
 
 
 def format_published(recipe: str, rows: Sequence[Summary]) -> str:
-    """Our figures beside the published ones; empty where there are none."""
+    """Our results next to published ones; empty if there are none."""
     table = _beside(recipe, rows)
     return _text(table) + "".join(f"{source}: {SOURCES[source]}.\n" for source in table[0][3:]) if table[1] else ""
 
 
 def format_markdown(recipe: str, runs: Runs, rows: Sequence[Summary]) -> str:
-    """A section for the docs: ours at both moments, and beside the published figures."""
+    """A section for the docs: our results at both moments, and next to published ones."""
     described = next((_recipe(record) for records in runs.values() for record in records), {})
     parts = [f"## {recipe or 'runs'}\n", f"{described.get('summary', '')}\n"]
     parts += [f"{ONE_SET}\n"] if described.get("one_set") else []
@@ -119,7 +119,7 @@ def format_markdown(recipe: str, runs: Runs, rows: Sequence[Summary]) -> str:
 
 
 def _ours(rows: Sequence[Summary], moment: str) -> Table:
-    """Every method's figures at one moment."""
+    """Every method's results at one moment."""
     names = list(dict.fromkeys(row.metric for row in rows if row.n or row.metric in METRICS))
     head, body = [MOMENTS[moment], "seeds"], []
     for name in names:
@@ -132,7 +132,7 @@ def _ours(rows: Sequence[Summary], moment: str) -> Table:
 
 
 def _beside(recipe: str, rows: Sequence[Summary]) -> Table:
-    """Ours at the best epoch beside every published figure, one column for each source."""
+    """Our results at the best epoch next to published ones, one column per source."""
     name = recipe.partition(SPLIT)[0]
     found = []
     for method, mine in _by_method(rows, "best"):
@@ -177,7 +177,7 @@ def _markdown(table: Table) -> str:
 
 
 def figures(runs: Runs) -> list[dict[str, Any]]:
-    """What a reader needs of every run to check a table: method, seed, its best and last rows, and its surroundings."""
+    """The data of every run to check a table: method, seed, best and last rows, and environment."""
     keys = ("method", "seed", "recipe", "environment", "pd_threshold", "pd_epoch")
     return [
         {

@@ -16,9 +16,9 @@ from ..distributed import evaluating, uncompiled
 
 __all__ = ["Autocast", "all_logits", "evaluate", "measuring_forward"]
 
-CHUNKS = {"cpu": 128}  # rows at a time in an evaluation
-CHUNK = 2500  # the same elsewhere, and in the measuring pass of images; it divides the parts of CIFAR
-BINS = 15  # of the calibration error
+CHUNKS = {"cpu": 128}  # batch size of an evaluation
+CHUNK = 2500  # on other devices, and in the measuring pass of images; divides the splits of CIFAR
+BINS = 15  # bins of the calibration error
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 
@@ -44,26 +44,26 @@ def all_logits(model: nn.Module, data: Rows) -> Tensor:
     chunk = CHUNKS.get(data.y.device.type, CHUNK)
     with evaluating(model), torch.no_grad():
         inputs = (data.batch(rows)[0] for rows in torch.arange(len(data)).split(chunk))
-        return torch.cat([_for(model, x)(x).float() for x in inputs])
+        return torch.cat([_network_for(model, x)(x).float() for x in inputs])
 
 
 def measuring_forward(model: nn.Module, net: nn.Module, autocast: Autocast, asked: nn.Module, x: Any) -> Tensor:
-    """A curriculum's ``forward``: steps as they are; the measuring pass of ``model`` as training steps compute it.
+    """A curriculum's ``forward``; runs the measuring pass of ``model`` as in training steps, in the same precision.
 
     Args:
         model: The network.
-        net: What training steps call: the network, or its compiled form.
+        net: The network or its compiled form, as called in training steps.
         autocast: The precision of training steps.
-        asked: The network that the curriculum asks for.
+        asked: The network that the curriculum wants to run.
         x: Inputs.
     """
     if torch.is_grad_enabled() or asked.training:
         return asked(x)
     with autocast():
-        return _for(net if asked is model else asked, x)(x).float()
+        return _network_for(net if asked is model else asked, x)(x).float()
 
 
-def _for(net: nn.Module, x: Any) -> nn.Module:
-    """``net``; for inputs of an unusual size what it was compiled from, which saves compiling it again."""
+def _network_for(net: nn.Module, x: Any) -> nn.Module:
+    """``net``, or its uncompiled original for inputs of an unusual size, which avoids another compilation."""
     usual = isinstance(x, Tensor) and len(x) in (CHUNK, *CHUNKS.values())
     return net if usual else uncompiled(net)

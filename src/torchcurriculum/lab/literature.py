@@ -1,4 +1,4 @@
-"""Figures that others have published for our recipes (``published.csv``): the paper's and its peers', in per cent."""
+"""Published results for our recipes (``published.csv``), of the paper and its peers, in per cent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One published figure.
+    """One published result.
 
     Attributes:
         source: A key of ``SOURCES``.
@@ -30,7 +30,7 @@ class Figure:
         method: A method or variant of it.
         metric: ``"T-ACC"`` or ``"E-Prop†"``.
         value: Per cent.
-        std: Standard deviation, where one is given.
+        std: Standard deviation, if given.
     """
 
     source: str
@@ -46,7 +46,7 @@ class Figure:
 
 @cache
 def figures() -> tuple[Figure, ...]:
-    """All published figures."""
+    """All published results."""
     _, *rows = csv.reader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines())
     return tuple(
         Figure(source, recipe, method, metric, float(value), float(std) if std else None)
@@ -55,7 +55,7 @@ def figures() -> tuple[Figure, ...]:
 
 
 def published(recipe: str, method: str) -> list[Figure]:
-    """The published figures of a method or variant in a recipe; most have none.
+    """The published results of a method or variant in a recipe; most have none.
 
     Example:
         >>> [(figure.source, str(figure)) for figure in published("nci1-n40", "vanilla")]
@@ -63,6 +63,6 @@ def published(recipe: str, method: str) -> list[Figure]:
     """
     if recipe == "cifar10n-readings" and not method.endswith("@half"):  # @half is a control, not a reading
         recipe, method = "cifar10n-resnet18", base_name(method)
-    # The paper's figures stand beside either reading, and either threshold.
+    # The paper's results are compared with either reading and either threshold.
     method = method.replace("m-apw-beta-", "m-apw-").removesuffix("@log2")
     return [figure for figure in figures() if (figure.recipe, figure.method) == (recipe, method)]

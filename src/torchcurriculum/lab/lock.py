@@ -12,12 +12,12 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["alone"]
+__all__ = ["lock_folder"]
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Creates a run's folder and keeps other processes out of it; the lock ends with the process, however it ends."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Creates a run's folder and locks it against other processes; the lock is released when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
@@ -27,7 +27,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            words = "another process trains this run; wait for it, or give another folder (--out)"
+            words = "another process is training this run; wait for it, or choose another folder (--out)"
             raise ValueError(f"{folder}: {words}") from None
         except OSError:  # a file system without locks
             pass

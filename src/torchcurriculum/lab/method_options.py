@@ -1,4 +1,4 @@
-"""The options of one method in a run: the recipe's, with q and the error threshold worked out."""
+"""The options of one method in a run: the recipe's, with q and the error threshold resolved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PD = "pd_threshold"  # in a vanilla record's meta: the estimate that ``threshold
 
 
 def resolved_options(recipe: Recipe, name: str, folder: Path) -> dict[str, Any]:
-    """Options for ``methods.build``; ``folder`` is the run's, beside which the vanilla run of the same seed lies."""
+    """Options for ``methods.build``; ``folder`` is the run's, next to that of the vanilla run with the same seed."""
     options = options_of(recipe.options, name)
     if "q_epochs" in options:
         options["q"] = max(2, options.pop("q_epochs") * recipe.epochs)
@@ -48,6 +48,6 @@ def _estimated(folder: Path, name: str) -> float:
         return float(Record.load(folder).meta[PD])
     except (RecordError, KeyError):
         raise ValueError(
-            f"{name} takes its threshold from the vanilla run with the same seed, and {folder} holds no finished one; "
-            "run --method vanilla into the same folder first"
+            f"{name} takes its threshold from the vanilla run with the same seed, but {folder} holds no finished one; "
+            "run --method vanilla with the same --out first"
         ) from None

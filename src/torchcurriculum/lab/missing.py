@@ -1,4 +1,4 @@
-"""Which runs of a table are missing, and the commands that make them."""
+"""The missing runs of a table, and the commands to make them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", *TABLE_OPTIO
 
 
 def missing_runs(folder: Path) -> list[str]:
-    """A text for each recipe below ``folder`` some of whose runs are missing or not finished.
+    """A text for each recipe below ``folder`` with missing or unfinished runs.
 
-    A run is asked for if any command that wrote there named its method and its seed; ``recipe.json`` lists them.
+    A run is expected if any command that wrote there named its method and its seed, as listed in ``recipe.json``.
     """
     texts = []
     for path in sorted(folder.rglob("recipe.json")):
@@ -34,7 +34,7 @@ def missing_runs(folder: Path) -> list[str]:
             done = {(meta.get("method"), meta.get("seed")) for meta in records if meta.get("finished")}
             missing = [pair for pair in dict.fromkeys(asked) if pair not in done]
         except (ValueError, TypeError, AttributeError, RecursionError, RecordError):
-            continue  # what is damaged is said by whoever reads it for its figures
+            continue  # damage is reported when the results are read
         if missing:
             texts.append(_text(path.parent, held, missing, len(set(asked))))
     return texts
@@ -42,13 +42,13 @@ def missing_runs(folder: Path) -> list[str]:
 
 def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked: int) -> str:
     seeds = {name: tuple(seed for other, seed in missing if other == name) for name, _ in missing}
-    lines = [f"{len(missing)} of the {asked} runs of {held.get('name')!r} in {out} are missing or not finished:"]
+    lines = [f"{len(missing)} of the {asked} runs of {held.get('name')!r} in {out} are missing or unfinished:"]
     lines += [f"  {name}, seed {', '.join(map(str, lost))}" for name, lost in seeds.items()]
     known = RECIPES.get(str(held.get("name")))
     wanted, own = settings(held), settings(known.as_dict()) if known else {}
     differ = [key for key in own if json.dumps(wanted.get(key)) != json.dumps(own[key])]
     if known is None or not set(differ) <= set(OPTIONS):
-        return "\n".join([*lines, "They are of a recipe that `curriculum run` does not have.", ""])
+        return "\n".join([*lines, "`curriculum run` does not have this recipe.", ""])
     fixed: list[str] = []
     for key in differ:
         option = f"--{key.replace('_', '-')}"
@@ -57,7 +57,7 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
     fixed += ["--no-audit"] if held.get("audit") is False else []
     fixed += ["--data", str(held["from"])] if held.get("from") else []
     lines.append("To make them:")
-    for group in dict.fromkeys(seeds.values()):  # one command for all methods that lack the same seeds
+    for group in dict.fromkeys(seeds.values()):  # one command for all methods with the same missing seeds
         methods = [word for name, mine in seeds.items() if mine == group for word in ("--method", name)]
         words = ["curriculum", "run", known.name, *methods, "--seeds", *map(str, group), *fixed, "--out", str(out)]
         lines.append(f"  {shlex.join(words)}")

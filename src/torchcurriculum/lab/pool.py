@@ -1,4 +1,4 @@
-"""Several runs at once, in as many processes: a GPU has room for more than one small network."""
+"""Several runs in parallel processes, since a GPU has room for more than one small network."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .trainer import Interrupted, train
 __all__ = ["Run", "reason", "train_together"]
 
 PATIENCE = 0.2  # seconds between checks for signals
-ORPHAN = 30.0  # the same for a process whose parent is gone, whatever it is doing
-LEAVE = 120.0  # seconds that a process may take to save its state
+ORPHAN = 30.0  # the same for a process whose parent is gone
+LEAVE = 120.0  # seconds for a process to save its state
 EXPECTED = (ValueError, TypeError, OSError, ImportError)  # their message is enough, without a traceback
 
 
@@ -41,7 +41,7 @@ class Run:
     folder: Path
 
     def follows(self, other: Run) -> bool:
-        """Whether this run needs what the other one finds out."""
+        """Whether this run needs a result of the other one."""
         same = (other.recipe.name, other.method, other.seed) == (self.recipe.name, "vanilla", self.seed)
         return same and needs_vanilla(self.recipe, self.method)
 
@@ -63,25 +63,25 @@ def train_together(
     save_seconds: float,
     jobs: int,
 ) -> None:
-    """Trains runs, ``jobs`` at a time, in as many processes; each leaves its record in its folder.
+    """Trains runs in ``jobs`` processes at a time; each writes its record to its folder.
 
-    Several GPUs take turns. A run that fails, or whose process dies, does not end the others. A signal ends all runs;
-    each saves its state first, and the same call resumes from there. The processes end with this one.
+    Runs are distributed over all GPUs. A run that fails, or whose process dies, does not stop the others. A signal
+    stops all runs after saving their states, and the same call resumes them. The processes end with this one.
 
     Args:
         todo: The runs, in the order in which they begin; those that need a vanilla run wait for it.
         watch: Called after every epoch of any run.
-        fail: Called with each run that fails, and why.
+        fail: Called with each failed run and the reason.
         data: Folder of the data set.
         stop: Checked a few times a second.
-        save_seconds: How old the saved state of a run may get.
-        jobs: How many processes at a time.
+        save_seconds: Seconds between saved states of a run.
+        jobs: Number of processes.
 
     Raises:
         Interrupted: After a signal.
     """
     context = multiprocessing.get_context("spawn")  # CUDA does not work in forked processes
-    threads = max(1, torch.get_num_threads() // jobs)  # the same when few runs are left: sums depend on it
+    threads = max(1, torch.get_num_threads() // jobs)  # not changed when few runs are left, because sums depend on it
     waiting, workers = list(todo), list[_Worker]()
     try:
         while waiting or any(worker.run for worker in workers):
@@ -106,7 +106,7 @@ def train_together(
 
 @dataclass
 class _Worker:
-    """A process, what is said with it, which of the ``jobs`` places it has, and the run that it trains."""
+    """A process, its connection, its slot among ``jobs``, and its current run."""
 
     process: Any
     pipe: Connection
@@ -115,7 +115,7 @@ class _Worker:
 
 
 def _ready(waiting: Sequence[Run], workers: Sequence[_Worker], jobs: int) -> list[Run]:
-    """Runs that can begin now."""
+    """Runs that can start now."""
     busy = [worker.run for worker in workers if worker.run is not None]
     return [run for run in waiting if not any(map(run.follows, [*waiting, *busy]))][: jobs - len(busy)]
 
@@ -125,14 +125,14 @@ def _begin(context: Any, place: int, *arguments: Any) -> _Worker:
     process = context.Process(target=_work, args=(its, place, *arguments))
     with _without_ctrl_c():
         process.start()
-    its.close()  # the process has its own
+    its.close()  # the process has its own copy
     return _Worker(process, mine, place)
 
 
 def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop: GracefulStop) -> bool:
-    """Passes on what a process said since the last time, and how it ended; returns whether it has."""
+    """Handles new messages of a process, and its end; returns whether it has ended."""
     alive = worker.process.is_alive()
-    with contextlib.suppress(EOFError, OSError):  # it was killed while it spoke
+    with contextlib.suppress(EOFError, OSError):  # it was killed while sending
         while worker.run is not None and worker.pipe.poll():
             news = worker.pipe.recv()
             if isinstance(news, dict):
@@ -140,22 +140,22 @@ def _ended(worker: _Worker, watch: Watch, fail: Callable[[Run, str], None], stop
                 continue
             if news is not None:
                 fail(worker.run, news)
-                worker.process.join()  # what an error leaves behind is no place for another run
+                worker.process.join()  # after an error the process is not reused
                 alive = False
             worker.run = None
     if not alive and worker.run is not None and not stop.requested:
-        fail(worker.run, _death(worker.process.exitcode))
+        fail(worker.run, _exit_reason(worker.process.exitcode))
     return not alive
 
 
-def _death(status: int) -> str:
+def _exit_reason(status: int) -> str:
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     return f"a worker process died ({name}), perhaps for lack of memory; fewer --jobs need less"
 
 
 @contextlib.contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Processes started here never see Ctrl-C, which a terminal sends to all of them: their parent ends them."""
+    """Blocks Ctrl-C in processes started here; a terminal sends it to all, but the parent stops them."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
@@ -168,7 +168,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 
 def _leave(workers: Sequence[_Worker]) -> None:
-    """Tells processes to save their states and end; kills those that take too long."""
+    """Asks processes to save their states and exit; kills those that take too long."""
     for worker in workers:
         worker.pipe.close()
         if worker.run is not None:
@@ -180,17 +180,17 @@ def _leave(workers: Sequence[_Worker]) -> None:
 
 
 def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, threads: int) -> None:
-    """Trains the runs that it is told of, and says their epochs, None at the end of each, or what went wrong.
+    """Trains the runs it receives, and sends their epochs, None at the end of each, or the error.
 
-    After an error it ends. After a signal it saves a state, then dies.
+    Exits after an error. After a signal it saves its state first.
     """
     torch.set_num_threads(threads)
     if torch.cuda.device_count() > 1:
         torch.cuda.set_device(place % torch.cuda.device_count())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
     def tell(*news: Any) -> None:
-        with contextlib.suppress(OSError):  # the parent is gone: this process saves a state and ends soon
+        with contextlib.suppress(OSError):  # the parent is gone: this process saves its state and exits soon
             pipe.send(news[-1])
 
     with contextlib.suppress(EOFError, OSError):  # there are no more runs
@@ -207,10 +207,10 @@ def _work(pipe: Connection, place: int, data: Path | None, save_seconds: float, 
             tell(None)
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(ORPHAN)  # a measuring pass or an evaluation may take hours and look at no signal
-    os._exit(128 + signal.SIGTERM)  # states are written whole or not at all
+    time.sleep(ORPHAN)  # a long measuring pass or evaluation does not check for signals
+    os._exit(128 + signal.SIGTERM)  # safe, since states are written atomically

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Progress", "describe", "duration"]
 
 MINUTE = 60.0
-LINES = 20  # of a run in a log, roughly at most
+LINES = 20  # of a run in a log, approximately at most
 
 
 def _number(row: dict[str, Any], name: str, form: str) -> str:
@@ -47,11 +47,11 @@ class Progress(AbstractContextManager["Progress"]):
     """Shows the progress of all runs of a command; a trainer calls ``watch`` after every epoch.
 
     A terminal gets one live line. A log gets a line when a run ends and, before that, at most one a minute and about
-    twenty for each run. The time that is left counts an epoch of each recipe by what it has taken so far.
+    twenty per run. The time left is estimated from the mean epoch of each recipe so far.
 
     Args:
-        runs: The epochs of each run that is to come, by recipe, method and seed.
-        echo: Where plain lines go.
+        runs: The epochs of each run to come, by recipe, method and seed.
+        echo: Called with plain lines.
         clock: A monotonic clock, in seconds.
     """
 
@@ -100,18 +100,18 @@ class Progress(AbstractContextManager["Progress"]):
             self.echo(line)
 
     def left(self, now: float) -> float:
-        """Seconds until all runs have ended, as far as the epochs so far tell."""
+        """Estimated seconds until all runs have ended."""
         seen = sum(seconds for seconds, _ in self._took.values())
         cost = {recipe: seconds / n if n else seen / self.trained for recipe, (seconds, n) in self._took.items()}
         rest = sum((epochs - self._at[run]) * cost[run[0]] for run, epochs in self.runs.items())
         return (now - self._started) / seen * rest
 
     def fail(self, recipe: str, method: str, seed: int, words: str) -> None:
-        """Says that a run failed and that the others go on."""
+        """Reports a failed run; the others continue."""
         run = (recipe, method, seed)
         self.runs[run] = self._at[run]
         self._ended += 1
-        self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0]}; the other runs go on")
+        self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0]}; the other runs continue")
 
     def _name(self, run: tuple[str, str, int]) -> str:
         recipe, method, seed = run

@@ -1,4 +1,4 @@
-"""What a reader needs to judge a figure: versions, hardware and commit; and indented JSON."""
+"""Provenance of results: versions, hardware and commit; and indented JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["environment", "write_json"]
 
 def environment() -> dict[str, Any]:
     """Versions, hardware and commit."""
-    ours = _git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may lie in another repository
+    ours = _git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may be in another repository
     commit = _git("rev-parse", "HEAD") if ours else None
     accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str | None:
-    """The output of git in this folder; None where it fails or is not installed."""
+    """The output of git in this folder; None if it fails or is not installed."""
     try:
         asked = subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
@@ -36,9 +36,9 @@ def _git(*words: str) -> str | None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes indented JSON in one piece; numbers that are not finite become null."""
+    """Writes indented JSON atomically; non-finite numbers become null."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file")
+        raise ValueError(f"{path} is a folder; give a file name")
     with overwrite(path) as file:
         file.write(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n")
 

@@ -10,7 +10,7 @@ from ..thresholds import Noise
 
 __all__ = ["Recipe", "base_name", "options_of", "settings"]
 
-WORDS = ("methods", "seeds", "summary", "options", "audit")  # which runs to make, and what to say of them
+WORDS = ("methods", "seeds", "summary", "options", "audit")  # fields that do not change the result of a run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
         optimizer: ``"sgd"``, ``"adam"`` or ``"adamw"``.
         schedule: ``"cosine"``, ``"constant"``, or ``"step"``: a tenth after half of the epochs.
         clip: Largest norm of a gradient; None clips nothing.
-        size: Side to which the network's images are resized; None leaves them as they are.
+        size: Side to which images are resized for the network; None keeps their size.
         weights: File of pretrained weights to start from, or None.
         partial_weights: Whether that file may lack tensors or hold values that are not finite.
         label: Column with the classes, for the user's own table; this and the next four are as in ``read_table``.
@@ -43,13 +43,13 @@ class Recipe:
         sep: Separator of the cells.
         encoding: Encoding of the file.
         noise_rate: Share of wrong training labels; it sets the paper's threshold.
-        noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` says that the data came with them.
+        noise: ``"synthetic"`` flips that share of the labels; ``"inherent"`` means that the data came with them.
         one_set: The set that selects the best epoch also reports, because the protocol has no test labels.
         threshold: The error threshold e of APW: a number, or ``"paper"`` for the rule of the paper at ``noise_rate``.
         measure: Where the losses come from: ``"pass"`` or ``"running"``.
         precision: ``"float32"``, or ``"bfloat16"`` for mixed precision.
         compile: Whether training steps go through ``torch.compile``.
-        audit: Whether to gather predictions for the audit: a pass over the training set in many epochs.
+        audit: Whether to collect predictions for the audit, with passes over the training set in many epochs.
         options: Further options for a method or variant, by its name. Besides the method's own: ``threshold: "pd"``
             is the paper's parameter-dissimilarity estimate from the vanilla run of the same seed, and ``q_epochs: r``
             makes q r times the number of epochs.
@@ -89,7 +89,7 @@ class Recipe:
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Recipe:
-        """A copy with some fields replaced; its summary speaks of the epochs that it has."""
+        """A copy with some fields replaced; the number of epochs in the summary is updated."""
         if "epochs" in changes and "summary" not in changes:
             changes["summary"] = self.summary.replace(f"{self.epochs} epochs", f"{changes['epochs']} epochs")
         return replace(self, **changes)
@@ -105,7 +105,7 @@ def base_name(name: str) -> str:
 
 
 def options_of(options: Any, name: str) -> dict[str, Any]:
-    """A recipe's options for a method or variant; ``options`` may come from JSON that others wrote."""
+    """A recipe's options for a method or variant; ``options`` may come from foreign JSON."""
     parts = [options.get(key) for key in (base_name(name), name)] if isinstance(options, Mapping) else []
     return {key: value for part in parts if isinstance(part, Mapping) for key, value in part.items()}
 
@@ -113,7 +113,7 @@ def options_of(options: Any, name: str) -> dict[str, Any]:
 def settings(held: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a recipe in JSON, also of an earlier version, that decide the result of a run of any method.
 
-    Methods and seeds only say which runs to make, and options belong to methods.
+    Methods and seeds only select the runs, and options belong to methods.
     """
     known = {one.name: held.get(one.name, one.default) for one in fields(Recipe)}
     return {key: value for key, value in {**known, **held}.items() if key not in WORDS and value is not MISSING}

@@ -28,7 +28,7 @@ from .trainer import SAVE_SECONDS, Interrupted, finished, train
 __all__ = ["run", "run_table"]
 
 Echo = Callable[[str], None]
-SHOWN = 20  # rows of an audit
+SHOWN = 20  # rows of an audit to print
 
 
 def run(
@@ -41,22 +41,22 @@ def run(
 ) -> dict[str, list[Record]]:
     """Trains all methods with all seeds and writes records, ``summary.json`` and ``report.html`` into ``out``.
 
-    Finished runs in ``out`` are not trained again, and one that was killed resumes. A run that fails does not end the
-    others, unless it is the first and no epoch was trained: then the mistake is in the command.
+    Finished runs in ``out`` are not repeated, and a killed one resumes. A failed run does not stop the others, unless
+    it is the first and fails before its first epoch, which means that the command is wrong.
 
     Args:
-        recipe: What to run.
+        recipe: The recipe.
         out: The folder; one that holds another recipe, or this one with other settings or data, is refused.
         data: Folder of the data set, for recipes that need one.
         echo: Called with each line of output.
-        save_seconds: How old the saved state of a run may get.
-        jobs: How many runs at once, each in its own process.
+        save_seconds: Seconds between saved states of a run.
+        jobs: Number of parallel runs, each in its own process.
 
     Returns:
         The records, by method.
 
     Raises:
-        ValueError: At the end, if runs failed, with their names and why.
+        ValueError: At the end, if runs failed, with their names and reasons.
     """
     return run_table({out: recipe}, data, echo, save_seconds, jobs)[out]
 
@@ -79,14 +79,14 @@ def run_table(
     }
     for recipe in parts.values():
         if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
-            raise ValueError(f"a threshold that the vanilla run estimates needs 2 epochs at least, got {recipe.epochs}")
+            raise ValueError(f"a threshold estimated from the vanilla run needs at least 2 epochs, got {recipe.epochs}")
     new = [out for out, recipe in parts.items() if _claim(recipe, out, data)]
     failed: list[tuple[Run, str]] = []
     try:
         _train_all(parts, data, echo, save_seconds, jobs, failed)
     finally:
         for out in new:
-            if not any(out.rglob("record.json")):  # after a mistake in the command the folder stays usable
+            if not any(out.rglob("record.json")):  # keep the folder usable after a wrong command
                 (out / "recipe.json").unlink(missing_ok=True)
     found = {out: _conclude(recipe, out, echo) for out, recipe in parts.items()}
     if failed:
@@ -102,7 +102,7 @@ def _train_all(
     jobs: int,
     failed: list[tuple[Run, str]],
 ) -> None:
-    """Trains what is not finished; adds what fails to ``failed``."""
+    """Trains unfinished runs; adds those that fail to ``failed``."""
     todo: list[Run] = []
     for out, recipe in parts.items():
         runs = [
@@ -113,9 +113,9 @@ def _train_all(
             echo(f"{own_table(recipe, data).message()}\n")
         rest = [run for run in runs if finished(recipe, run.folder) is None]
         if len(rest) < len(runs):
-            echo(f"finished before, and not trained again: {len(runs) - len(rest)} of them\n")
+            echo(f"already finished: {len(runs) - len(rest)} of them\n")
         todo += rest
-    # The first seed of every recipe, then the second: a table that is cut short has whole seeds.
+    # The first seed of every recipe, then the second, so that an interrupted table has complete seeds.
     todo.sort(key=lambda run: (needs_vanilla(run.recipe, run.method), run.recipe.seeds.index(run.seed)))
     total = {(run.recipe.name, run.method, run.seed): run.recipe.epochs for run in todo}
     with GracefulStop() as stop, Progress(total, echo=echo) as progress:
@@ -143,21 +143,21 @@ def _train_all(
 
 
 def _place(out: Path, name: str, seed: int) -> Path:
-    return out / name.replace(":", ".") / f"seed-{seed}"  # no file system refuses that
+    return out / name.replace(":", ".") / f"seed-{seed}"  # valid on every file system
 
 
 def _failures(failed: Sequence[tuple[Run, str]], several: bool, some: bool) -> str:
-    """Which runs failed, and why; if nothing is finished and all failed alike, why."""
+    """The failed runs with their reasons; only the reason if nothing finished and all failed alike."""
     if not some and len({words for _, words in failed}) == 1:
         return failed[0][1]
     lines = [
         f"{f'{run.recipe.name}, ' if several else ''}{run.method}, seed {run.seed}: {words}" for run, words in failed
     ]
-    return "\n".join([f"failed runs: {len(failed)}; the same command tries them again", *lines])
+    return "\n".join([f"failed runs: {len(failed)}; the same command retries them", *lines])
 
 
 def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
-    """The records of the finished runs, with their table, audit and report, and what is missing."""
+    """The records of the finished runs, with their table, audit and report, and a list of missing runs."""
     held = {name: [finished(recipe, _place(out, name, seed)) for seed in recipe.seeds] for name in recipe.methods}
     runs = {name: whole for name, records in held.items() if (whole := [one for one in records if one is not None])}
     if runs:
@@ -175,12 +175,12 @@ def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | None = None) -> str:
-    """The most suspicious labels of one method's first seed; how right each method's ranking is where that is known."""
+    """The most suspicious labels of one method's first seed, and the quality of each method's ranking if known."""
     if not found:
         return "No method measured the rows' own losses, so there is nothing to audit."
     lines = [
-        "Which training labels are wrong? The estimated share, the share that is called wrong, and how right the "
-        "ranking is where the truth is known:"
+        "Which training labels are wrong? The estimated share, the share called wrong, and the quality of the "
+        "ranking, if the truth is known:"
     ]
     width = max(12, *(len(name) + 2 for name in found))
     lines += [f"  {name:<{width}}{_judged(audits)}" for name, audits in found.items()]
@@ -192,7 +192,7 @@ def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | Non
 
 
 def _judged(audits: Sequence[Audit]) -> str:
-    """One method's audits over its seeds, in a line."""
+    """One line about a method's audits over its seeds."""
     estimates = ", ".join("-" if one.health else f"{one.share:.1%}" for one in audits)
     words = f"estimates {estimates}  calls {np.mean([one.issue.mean() for one in audits]):.1%}"
     aurocs = [auroc for one in audits if (auroc := one.auroc()) is not None]
@@ -215,7 +215,7 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
 
 
 def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
-    """Writes the recipe, and where its data lies, into the folder; returns whether the folder is new to it."""
+    """Writes the recipe and the place of its data to the folder; returns whether the folder is new to it."""
     path, told = out / "recipe.json", digest(recipe, data)
     known, kept = path.exists(), dict[str, Any]()
     if known:
@@ -241,11 +241,11 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
     wanted = json.loads(json.dumps(recipe.as_dict()))
     if None not in (told, held.get("digest")) and held["digest"] != told:
-        if _begun(out):
+        if _started(out):
             raise ValueError(f"{out} holds runs of {recipe.name!r} on other data; choose another folder (--out)")
-        for stale in list(out.rglob("record.json")):  # of runs that ended before their first epoch
+        for stale in list(out.rglob("record.json")):  # from runs that ended before their first epoch
             shutil.rmtree(stale.parent)
-    held = {"options": {}, **held, **settings(held)}  # of an earlier version
+    held = {"options": {}, **held, **settings(held)}  # written by an earlier version
     fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
@@ -253,8 +253,8 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
     return held
 
 
-def _begun(out: Path) -> bool:
-    """Whether any run in a folder has finished an epoch; a record that cannot be read may have."""
+def _started(out: Path) -> bool:
+    """Whether any run in a folder has finished an epoch; an unreadable record counts as one."""
     try:
         return any(Record.load(path.parent, samples=False).epochs for path in out.rglob("record.json"))
     except RecordError:

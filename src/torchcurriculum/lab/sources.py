@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 Sets = dict[str, Rows]
-OWN = ("csv", "image-folder")  # the user's own data, different for every user
+OWN = ("csv", "image-folder")  # the user's own data
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Problem:
     """The data of a run.
 
     Attributes:
-        sets: ``train`` (with the labels to learn from), ``valid`` and ``test``; where the protocol has no test labels,
+        sets: ``train`` (with the labels to learn from), ``valid`` and ``test``; if the protocol has no test labels,
             ``test`` is ``valid``.
         clean: (N,) the true training labels; None where they are unknown.
-        classes: How many classes there are.
+        classes: Number of classes.
         labels: Names of the classes, or None.
     """
 
@@ -98,7 +98,7 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
 def require_data(recipe: Recipe, folder: Path | None) -> None:
     """Raises an error if a recipe needs data and ``folder`` is None."""
     if folder is None and recipe.data != "digits":
-        what = "FILE, the table" if recipe.data == "csv" else f"DIR, the folder where {recipe.data} lies"
+        what = "FILE, the table" if recipe.data == "csv" else f"DIR, the folder of {recipe.data}"
         raise ValueError(f"the recipe {recipe.name!r} needs --data {what}")
 
 
@@ -122,7 +122,7 @@ def digest(recipe: Recipe, data: Path | None) -> str | None:
     return _digest_of(data, tuple(found))
 
 
-@functools.lru_cache(maxsize=1)  # each run of a recipe asks again; the files are read again if any of them changed
+@functools.lru_cache(maxsize=1)  # called by every run of a recipe; the files are read again if any has changed
 def _digest_of(folder: Path, files: tuple[tuple[str, int, int, int, int], ...]) -> str:
     found = hashlib.sha256()
     for name, *_ in files:
@@ -149,7 +149,7 @@ def _cifar100(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _human(base: Loader, file: str, labels: str) -> Loader:
-    """CIFAR with the labels that people gave to its training part; validation and test labels stay the true ones."""
+    """CIFAR with human labels in its training split; validation and test labels are the true ones."""
 
     def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
         problem = base(recipe, folder, seed)
@@ -158,7 +158,7 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
         rows = split(len(given[labels]), seed)["train"]
         train = problem.sets["train"]
         if not torch.equal(torch.from_numpy(given["clean_label"])[rows], train.y):
-            raise ValueError(f"{path} is of other images: its clean_label differs from the labels in {folder}")
+            raise ValueError(f"{path} belongs to other images: its clean_label differs from the labels in {folder}")
         noisy = train.with_labels(torch.from_numpy(given[labels])[rows])
         return replace(problem, sets={**problem.sets, "train": noisy}, clean=train.y)
 
@@ -174,7 +174,7 @@ def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
 
 
 def _glue(task: str) -> Loader:
-    """The validation part also reports: there are no test labels."""
+    """The validation split also reports, because there are no test labels."""
 
     def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
         texts, tokenizer = load_glue(folder, task), text_tokenizer(recipe.model)
@@ -185,7 +185,7 @@ def _glue(task: str) -> Loader:
 
 
 def _webvision(mini: bool) -> Loader:
-    """The true training labels are unknown, and the validation part also reports."""
+    """The true training labels are unknown, and the validation split also reports."""
 
     def load(recipe: Recipe, folder: Path, seed: int) -> Problem:
         parts = load_webvision(folder, mini)
@@ -271,9 +271,9 @@ def _width(problem: Problem) -> int:
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimizer; gradients are clipped inside its step where the recipe says so.
+    """The recipe's optimizer; clips gradients inside its step if the recipe sets ``clip``.
 
-    On CUDA it is one kernel for all parameters, with a learning rate that a captured step can see change.
+    On CUDA it is one kernel for all parameters, with a learning rate that captured steps read.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     cuda = parameters[0].is_cuda

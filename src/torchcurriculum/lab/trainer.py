@@ -1,4 +1,4 @@
-"""Trains one method with one seed as a recipe says, and evaluates it after every epoch."""
+"""Trains one method of a recipe with one seed, and evaluates it after every epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..thresholds import ParameterDissimilarity
 from .data import ImageFiles, Images
 from .data.digits import grey_values
 from .evaluation import CHUNK, Autocast, all_logits, evaluate, measuring_forward
-from .lock import alone
+from .lock import lock_folder
 from .method_options import PD, asks_for_pd, paper_threshold, resolved_options
 from .provenance import environment
 from .recipe import Recipe, base_name
@@ -35,8 +35,8 @@ from .sources import digest, load_data, make_model, make_optimizer, make_schedul
 __all__ = ["SAVE_SECONDS", "Interrupted", "Watch", "finished", "train"]
 
 SAVE_SECONDS = 5.0
-NOTED = 40  # epochs of a run, at least, whose predictions the audit gets
-LARGEST = 10**8  # rows times classes, above which predictions would take too much memory
+NOTED = 40  # least number of epochs whose predictions the audit gets
+LARGEST = 10**8  # most rows times classes for predictions, to limit memory
 OWN = ("image-folder", "csv")  # data that only its file or folder names
 PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "digits": grey_values,
@@ -46,7 +46,7 @@ Watch = Callable[[str, int, dict[str, Any]], None]
 
 
 class Interrupted(Exception):
-    """A run that was told to stop and left in order, with the exit status that says so."""
+    """A run that was stopped cleanly by a signal, with its exit status."""
 
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
@@ -61,7 +61,7 @@ def finished(recipe: Recipe, folder: Path) -> Record | None:
         return None
     if not record.meta.get("finished") or len(record.epochs) != recipe.epochs:
         return None
-    shutil.rmtree(folder / "states", ignore_errors=True)  # left behind by a kill at the very end
+    shutil.rmtree(folder / "states", ignore_errors=True)  # left over from a kill at the very end
     return record
 
 
@@ -75,20 +75,20 @@ def train(
     stop: GracefulStop | None = None,
     save_seconds: float = SAVE_SECONDS,
 ) -> Record:
-    """One run, with its record in ``folder``, on an accelerator where there is one.
+    """Trains one run, with its record in ``folder``, on an accelerator if there is one.
 
-    A state is saved at the end of an epoch when the last one is old enough. A run that was killed resumes from its
-    newest whole state, and its record equals that of an undisturbed run, except for ``seconds``.
+    A state is saved at the end of an epoch when the last one is old enough. A killed run resumes from its newest intact
+    state, and its record equals that of an uninterrupted run, except for ``seconds``.
 
     Args:
-        recipe: What to do.
-        name: Which method.
-        seed: Which seed.
-        folder: Where the record goes.
+        recipe: The recipe.
+        name: The method or variant.
+        seed: The seed.
+        folder: Where to write the record.
         watch: Called after every epoch with the method's name, the seed and the epoch's row.
         data: Folder of the data set, for recipes that need one.
         stop: Checked before every step; when it is requested, a state is saved and ``Interrupted`` is raised.
-        save_seconds: How old a state may get; 0 saves after every epoch.
+        save_seconds: Seconds between saved states; 0 saves after every epoch.
 
     Returns:
         The record, whose rows also hold valid_acc, test_acc, test_eprop and test_ece.
@@ -96,8 +96,8 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         run = _Run(recipe, name, seed, folder, data)
-        with alone(folder):
-            done = finished(recipe, folder)  # by another process in the meantime
+        with lock_folder(folder):
+            done = finished(recipe, folder)  # possibly by another process
             if done is not None:
                 return done
             run.begin(save_seconds)
@@ -112,10 +112,10 @@ def train(
 
 
 class _Run:
-    """Everything that one run holds, and how it resumes."""
+    """The state of one run, and how it resumes."""
 
     def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
-        """Data, network and method. Writes nothing, so that a mistake leaves no folder behind."""
+        """Data, network and method. Writes nothing, so that a wrong command leaves no folder behind."""
         self.recipe, self.name, self.seed, self.folder = recipe, name, seed, folder
         self.data_name = data.resolve().name if data is not None and recipe.data in OWN else None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -134,13 +134,13 @@ class _Run:
             model = _fitting(self.recipe.model, make_model, self.recipe, self.problem).to(self.device)
         _fitting(self.recipe.model, _first_outputs, model, self.train_set)
         if self.device.type == "cuda":
-            # The same shapes come again in every step; but with depthwise convolutions the trials take minutes.
+            # Shapes repeat in every step; but for depthwise convolutions the benchmark takes minutes.
             torch.backends.cudnn.benchmark = not any(map(_depthwise, model.modules()))
             model = model.to(memory_format=torch.channels_last)
         return model
 
     def begin(self, save_seconds: float) -> None:
-        """Opens the record, makes what training needs, and resumes from the newest whole state if there is one."""
+        """Opens the record, prepares training, and resumes from the newest intact state if there is one."""
         recipe, half = self.recipe, self.recipe.precision == "bfloat16"
         self.save_seconds, self._saved = save_seconds, time.monotonic()
         self.record = self._open_record()
@@ -160,7 +160,7 @@ class _Run:
         fits = recipe.audit and len(self.train_set) * self.problem.classes <= LARGEST
         self.predictions = Predictions(self.train_set.y, self.problem.classes) if fits else None
         self.draws = any(isinstance(part, nn.Dropout) for part in self.model.modules())
-        # Dropout is seeded before every step, which a captured one would not see.
+        # Dropout is seeded before every step, which a captured step would ignore.
         self.step = GraphedStep(self.curriculum, self.net, self.optimizer, self.autocast, capture=not self.draws)
         self.seen: dict[str, Any] = {"steps": 0}
         self.checkpoint = Checkpoint(self.folder / "states")
@@ -168,7 +168,7 @@ class _Run:
             self.record.rewind(0)
 
     def _open_record(self) -> Record:
-        """The record to append to. States whose record is lost are deleted: they cannot restore it."""
+        """The record to append to. States without their record are deleted, since they cannot restore it."""
         q = getattr(getattr(self.method, "method", self.method), "q", None)
         meta: dict[str, Any] = {"method": self.name, "seed": self.seed, "q": q}
         meta |= {} if self.digest is None else {"data": self.digest}
@@ -202,12 +202,12 @@ class _Run:
         return self.checkpoint.save(self.seen["steps"], **self._parts())
 
     def epoch(self, stop: GracefulStop) -> None:
-        """The rest of an epoch: trains, evaluates, notes the predictions for all training rows, saves."""
+        """The rest of an epoch: trains, evaluates, collects predictions for all training rows, saves."""
         self.model.train()
         for batch in self.curriculum.epoch(self.model):
             if stop.requested:
                 self._leave(stop)
-            if self.draws:  # makes dropout a function of the seed and the step
+            if self.draws:  # makes dropout depend only on the seed and the step
                 _seed_generator(self.train_set.y.device, derive(self.seed, "dropout", self.seen["steps"]))
             self.step(batch)
             self.seen["steps"] += 1
@@ -222,7 +222,7 @@ class _Run:
             self.save()
 
     def _note_predictions(self) -> None:
-        """At the best epoch so far, and often enough for the audit: it costs a pass over the training set."""
+        """Collects predictions at the best epoch so far, and often enough for the audit; costs a pass each time."""
         number = len(self.record.epochs)
         best = best_epoch(self.record) == number - 1
         if self.predictions is not None and (best or number % max(1, self.recipe.epochs // NOTED) == 0):
@@ -241,7 +241,7 @@ class _Run:
 
     def _leave(self, stop: GracefulStop) -> None:
         where = f"in epoch {self.curriculum.number} of {self.name}, seed {self.seed}"
-        saved = "its state is saved" if self.save() else "its state could not be saved, the one before it stands"
+        saved = "its state is saved" if self.save() else "its state could not be saved, the previous one is kept"
         raise Interrupted(f"stopped {where}; {saved}", stop.status)
 
     def finish(self) -> Record:
@@ -252,11 +252,11 @@ class _Run:
         known = self.pd is not None and len(self.pd.dissimilarity)
         estimate = {PD: self.pd.threshold, "pd_epoch": self.pd.transition} if self.pd and known else {}
         self.record.describe({**self.record.meta, **estimate, "finished": True})
-        shutil.rmtree(self.folder / "states", ignore_errors=True)  # nothing is left to resume
+        shutil.rmtree(self.folder / "states", ignore_errors=True)  # nothing to resume
         return self.record
 
     def _keep_previews(self) -> None:
-        """Pictures of the samples that a report of this run shows."""
+        """Keeps previews of the samples in this run's report."""
         rows, data = telling_rows(self.record), self.train_set
         if not len(rows) or self.record.folder is None:
             return
@@ -270,12 +270,12 @@ class _Run:
 
 
 def _fitting(network: str, do: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of ``do``; where the network cannot take the data, the error says so in one sentence."""
+    """The result of ``do``; raises a one-sentence error if the network cannot take the data."""
     try:
         return do(*arguments)
     except (RuntimeError, AttributeError, IndexError) as error:
         if isinstance(error, torch.OutOfMemoryError) or str(error).startswith(("CUDA", "cuDNN")):
-            raise  # that is the device's fault
+            raise  # an error of the device
         raise ValueError(f"the network {network!r} cannot take these data: {error}") from error
 
 

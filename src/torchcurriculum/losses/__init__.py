@@ -1,6 +1,6 @@
-"""Losses of each sample: from any criterion, and robust ones."""
+"""Per-sample losses: from any criterion, and robust ones."""
 
-from .criterion import PerSample, Weighted, fold, per_sample, reduction_of, weighted
+from .criterion import PerSample, Weighted, per_sample, reduce_positions, reduction_of, weighted
 from .robust import (
     LDAM,
     Bootstrapped,
@@ -27,8 +27,8 @@ __all__ = [
     "Tokens",
     "Weighted",
     "estimate_transition",
-    "fold",
     "per_sample",
+    "reduce_positions",
     "reduction_of",
     "token_losses",
     "weighted",

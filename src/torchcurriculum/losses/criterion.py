@@ -1,4 +1,4 @@
-"""Losses per sample from any ``nn`` loss with a ``reduction``, and a weighted scalar in place of the reduced one."""
+"""Per-sample losses from any ``nn`` loss with a ``reduction``, and a weighted scalar instead of the reduced one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from ..core import Batch, Epoch, Method, Step, Task, checks
 from ..distributed import derive, merge_rows, rank, total
 
-__all__ = ["PerSample", "Weighted", "fold", "per_sample", "reduction_of", "weighted"]
+__all__ = ["PerSample", "Weighted", "per_sample", "reduce_positions", "reduction_of", "weighted"]
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)  # those whose mean divides by the sum of the targets' class weights
 
 
 class PerSample(nn.Module):
-    """A criterion that gives one loss for each sample, shape (B,): what ``per_sample`` makes.
+    """A criterion that returns one loss per sample, shape (B,); made by ``per_sample``.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
     """
 
     def __init__(self, criterion: nn.Module) -> None:
@@ -37,37 +37,37 @@ class PerSample(nn.Module):
         return self.measure(outputs, y)[0]
 
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(B,) losses, and what each counts in the criterion's own mean; None if all count one."""
+        """(B,) losses, and the weight of each in the criterion's own mean; None if all weights are one."""
         _follow(self.criterion, outputs.device)
         losses = self.criterion(outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)
-        return fold(losses, y, self.criterion, self.reduction)
+        return reduce_positions(losses, y, self.criterion, self.reduction)
 
 
 def reduction_of(criterion: nn.Module) -> str:
-    """The criterion's reduction; one that has none, or that is more than a mean or a sum, is refused."""
+    """The criterion's reduction; refuses criteria without one, or that do more than average or sum."""
     reduction = getattr(criterion, "reduction", None)
     if not isinstance(criterion, nn.Module) or reduction not in ("none", "mean", "sum", "batchmean"):
         raise TypeError(
-            f"{_name(criterion)} is no loss module with a reduction such as nn.CrossEntropyLoss(); where a loss_fn is "
-            "asked for, you may pass a function of your own, (outputs, y) -> (B,)"
+            f"{_name(criterion)} is not a loss module with a reduction such as nn.CrossEntropyLoss(); for a loss_fn, "
+            "you can also pass a function (outputs, y) -> (B,)"
         )
     if isinstance(criterion, nn.CTCLoss):
-        raise TypeError("CTCLoss takes lengths beside its targets; write loss_fn(outputs, y) -> (B,) around it")
+        raise TypeError("CTCLoss needs lengths besides its targets; wrap it in loss_fn(outputs, y) -> (B,)")
     return reduction
 
 
-def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
-    """One loss per sample from one per position, as ``per_sample`` says.
+def reduce_positions(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tuple[Tensor, Tensor | None]:
+    """One loss per sample from one per position; see ``per_sample``.
 
     Args:
-        losses: (B, ...) what the criterion gives without its reduction.
+        losses: (B, ...) the criterion's unreduced losses.
         y: Targets.
-        criterion: Says the class weights and which targets are ignored.
-        reduction: The criterion's own.
+        criterion: Has the class weights and ``ignore_index``.
+        reduction: The criterion's original reduction.
 
     Returns:
-        (B,) losses, and what each counts in the criterion's own mean; None if all count one.
+        (B,) losses, and the weight of each in the criterion's own mean; None if all weights are one.
     """
     if reduction in ("sum", "batchmean"):
         return losses.flatten(1).sum(1) if losses.ndim > 1 else losses, None
@@ -83,7 +83,7 @@ def fold(losses: Tensor, y: Tensor, criterion: nn.Module, reduction: str) -> tup
 
 
 def _share(losses: Tensor, y: Tensor, criterion: nn.Module) -> Tensor | None:
-    """What each position counts: its target's class weight, nothing if it is ignored."""
+    """The weight of each position: its target's class weight, zero if it is ignored."""
     ignored = getattr(criterion, "ignore_index", None)
     weight = criterion.weight if isinstance(criterion, CLASSES) else None
     if y.shape != losses.shape or y.is_floating_point() or (ignored is None and weight is None):
@@ -100,7 +100,7 @@ def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: 
     if not shape or shape[0] != len(outputs) or shape not in known:
         words = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
         raise ValueError(
-            f"{_name(criterion)} made losses of shape {shape} of {words}; there must be one loss for each of "
+            f"{_name(criterion)} returned losses of shape {shape} for {words}; there must be one loss for each of "
             f"{len(outputs)} samples, or one for each target"
         )
 
@@ -108,13 +108,13 @@ def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: 
 def per_sample(criterion: nn.Module) -> PerSample:
     """Per-sample losses from any ``nn`` loss that has a ``reduction``: the ``loss_fn`` of a ``Curriculum``.
 
-    Losses are PyTorch's own of ``reduction="none"``. Where a sample has more than one (tokens, pixels, labels), they
+    Losses are those of ``reduction="none"``. Where a sample has more than one (tokens, pixels, labels), they
     are averaged over the sample, without the positions of ``ignore_index``; a criterion that sums (``"sum"``,
-    ``"batchmean"``) is summed over the sample. Class weights multiply a sample's loss, so that it depends on the sample
-    alone; the reduced loss of PyTorch divides by the batch's sum of them, and only ``weighted`` can do that.
+    ``"batchmean"``) is summed over the sample. Class weights multiply a sample's loss, so that it depends only on the
+    sample. PyTorch's reduced loss divides by their sum over the batch, which only ``weighted`` can do.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
 
     Returns:
         A module ``(outputs, y) -> (B,)``.
@@ -130,12 +130,12 @@ def per_sample(criterion: nn.Module) -> PerSample:
 
 
 class Weighted(nn.Module):
-    """A criterion whose samples count as much as a method says: what ``weighted`` makes.
+    """A criterion that weights samples by a method; made by ``weighted``.
 
     The method and the losses last seen are part of its ``state_dict``.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
         method: A method that weighs samples.
         n: Rows of the training set, for a method that does not know them.
         grows: Whether rows come while training.
@@ -149,18 +149,18 @@ class Weighted(nn.Module):
         if not isinstance(method, Method):
             raise TypeError(f"method must be a torchcurriculum method such as APW(n, q), got {type(method).__name__}")
         if method.changes_batches:
-            raise TypeError(f"{type(method).__name__} changes the batch, not only its weights; use Curriculum")
+            raise TypeError(f"{type(method).__name__} changes the batch, which a criterion cannot; use Curriculum")
         rows = getattr(method, "n", 1 if grows else n)
         if rows is None:
-            raise ValueError(f"{type(method).__name__} does not know the training set; say weighted(..., n=its rows)")
+            raise ValueError(f"{type(method).__name__} does not know the size of the training set; pass n= to weighted")
         if grows:
             if n is not None:
-                raise TypeError(f"n={n} would be ignored: with grows=True there are as many rows as were seen")
+                raise TypeError(f"n={n} would be ignored: with grows=True rows are counted as they are seen")
             method.grow_rows(rows)
         self.losses, self.method, self.n, self.grows = per_sample(criterion), method, rows, grows
         self.register_buffer("last", torch.full((rows,), math.inf))
-        self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last agreed
-        self.number, self.step = 0, 0  # of the epoch and of the batch in it; on the host, so that no step waits
+        self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last synchronised
+        self.number, self.step = 0, 0  # of the epoch and of its batch; on the host, to avoid synchronising
         self._visits = 0  # rows since ``advance``
 
     def advance(self, losses: Tensor | None = None) -> None:
@@ -178,15 +178,15 @@ class Weighted(nn.Module):
         measured = self.last if losses is None else losses.detach()
         rows = self.method.plan(Epoch(self.number, self.n, self.last, lambda: measured))
         if rows is not None:
-            raise TypeError(f"{type(self.method).__name__} chooses the rows of an epoch; use Curriculum, which can")
+            raise TypeError(f"{type(self.method).__name__} chooses rows, which a criterion cannot; use Curriculum")
 
     def forward(self, outputs: Tensor, y: Tensor, index: Tensor) -> Tensor:
         """The scalar loss of a batch: the criterion's own if all weights are equal.
 
         Args:
-            outputs: What the model gave.
+            outputs: The model's outputs.
             y: Targets.
-            index: (B,) rows of the training set, as ``indexed(loader)`` says them.
+            index: (B,) rows of the training set, from ``indexed(loader)``.
         """
         _follow(self, outputs.device)
         losses, share = self.losses.measure(outputs, y)
@@ -211,16 +211,16 @@ class Weighted(nn.Module):
 
     def _refuse_forgotten_advance(self, rows: int) -> None:
         if type(self.method).plan is Method.plan:
-            return  # an epoch's beginning is nothing to it
+            return  # it does not need epochs
         if not self.number:
             raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
         before, self._visits = self._visits, self._visits + rows
         if before <= 2 * self.n < self._visits:
-            words = f"{self._visits} losses since the last advance(), and the training set has {self.n} rows"
+            words = f"{self._visits} losses since the last advance(), but the training set has only {self.n} rows"
             warnings.warn(f"{words}; call criterion.advance() at the start of every epoch", stacklevel=3)
 
     def _grow(self, n: int) -> None:
-        """Room for ``n`` rows, at least twice as many as before, so that it is seldom made."""
+        """Makes room for ``n`` rows, at least doubling it so that this is rare."""
         if n <= self.n:
             return
         self.n = max(n, 2 * self.n)
@@ -240,11 +240,11 @@ class Weighted(nn.Module):
         return torch.tensor([self.number, self.step])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self.number, self.step = map(int, state)
 
     def _agree(self) -> None:
-        """Gives every rank the losses that the others saw; rows of a stream are each rank's own."""
+        """Gives every rank the losses that the others saw; rows of a stream are not shared."""
         if self.grows:
             return
         self.method.agree()
@@ -253,7 +253,7 @@ class Weighted(nn.Module):
 
 
 class _SharedStep(Step):
-    """A step whose weighted mean divides by what each sample counts in the criterion's own mean."""
+    """A step whose weighted mean also uses the criterion's own weights of the samples."""
 
     def __init__(self, batch: Batch, outputs: Any, losses: Tensor, share: Tensor | None) -> None:
         super().__init__(None, batch, outputs, losses)
@@ -269,22 +269,22 @@ class _SharedStep(Step):
 
 
 def _no_forward(model: nn.Module, x: Any) -> Any:
-    raise TypeError("the method asks for a forward pass, and a criterion has no model; use Curriculum")
+    raise TypeError("the method needs a forward pass, but a criterion has no model; use Curriculum")
 
 
 def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> Weighted:
-    """One line for code that has only a reduced loss function: ``criterion(outputs, y, index)`` is a weighted scalar.
+    """A drop-in criterion for code with a reduced loss: ``criterion(outputs, y, index)`` is a weighted scalar.
 
-    With equal weights it is the criterion itself, also with class weights and ``ignore_index``, where a sample has
-    one target or as many as the others. ``advance()`` begins an epoch with the losses seen in the last one.
+    With equal weights it equals the criterion itself, also with class weights and ``ignore_index`` if all samples have
+    the same number of targets. ``advance()`` begins an epoch with the losses seen in the last one.
 
     Args:
-        criterion: A loss module with a ``reduction``. It stays as it is; its parameters, if it has any, are shared.
-        method: A method that weighs samples: APW, SuperLoss, ... One that chooses rows or changes what the model sees
-            needs a ``Curriculum``.
+        criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
+        method: A method that weights samples: APW, SuperLoss, ... One that chooses rows or changes the batch needs a
+            ``Curriculum``.
         n: Rows of the training set, for a method that does not know them.
-        grows: Whether rows come while training, as from ``data.streamed``. For methods that keep nothing for each row
-            (SuperLoss) or need no other rows (RAPW, ELR); one over a whole set is refused. Each rank keeps its own.
+        grows: Whether new rows appear during training, as with ``data.streamed``. For methods without per-row state
+            (SuperLoss) or whose rows are independent (RAPW, ELR); others are refused. Each rank has its own rows.
 
     Returns:
         A module ``(outputs, y, index) -> scalar``.

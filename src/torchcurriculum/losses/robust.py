@@ -1,4 +1,4 @@
-"""Losses of each sample for wrong labels and uneven classes: any of them is a ``loss_fn``."""
+"""Per-sample losses for wrong labels and imbalanced classes; each is a ``loss_fn``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 class _ClassLoss(nn.Module):
     """Abstract: (B,) losses of logits (B, C) and labels: (B,) whole numbers, or (B, C) probabilities."""
 
-    hard = False  # whether only whole labels make sense
-    reduction = "none"  # as of a criterion of PyTorch, so that ``weighted`` takes it
+    hard = False  # whether only integer labels are allowed
+    reduction = "none"  # as in PyTorch's criteria, so that ``weighted`` accepts it
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
         """(B,) losses.
@@ -68,7 +68,7 @@ class _ClassLoss(nn.Module):
 
 
 class GeneralisedCrossEntropy(_ClassLoss):
-    """L_q between cross-entropy (q -> 0) and the mean absolute error (q = 1), which wrong labels hardly move.
+    """L_q between cross-entropy (q -> 0) and the mean absolute error (q = 1), which is robust to wrong labels.
 
     Args:
         q: In (0, 1]; the authors take 0.7.
@@ -79,7 +79,7 @@ class GeneralisedCrossEntropy(_ClassLoss):
 
     Reference:
         Zhang and Sabuncu, Generalized Cross Entropy Loss for Training Deep Neural Networks with Noisy Labels, NeurIPS
-        2018. The truncated variant is not here: ``small-loss`` leaves out rows of any loss.
+        2018. The truncated variant is not included; ``small-loss`` drops rows with any loss.
     """
 
     def __init__(self, q: float = 0.7) -> None:
@@ -122,8 +122,8 @@ class Bootstrapped(_ClassLoss):
     """Cross-entropy with a target that is partly the network's own prediction.
 
     Args:
-        hard: Whether that part is the most probable class alone. False takes the probabilities.
-        beta: Trust in the label, in [0, 1]; 1 is cross-entropy. None is the authors': 0.8 if hard, else 0.95.
+        hard: Whether that part is only the most probable class. False uses the probabilities.
+        beta: Trust in the label, in [0, 1]; 1 is cross-entropy. None is the authors' choice: 0.8 if hard, else 0.95.
 
     Example:
         >>> Bootstrapped(hard=True)(torch.tensor([[0.0, 1.0]]), torch.tensor([0]))
@@ -145,7 +145,7 @@ class Bootstrapped(_ClassLoss):
 
 
 class Focal(_ClassLoss):
-    """Cross-entropy times (1 - p)^gamma: rows that the network is sure of count less, so wrong labels count more.
+    """Cross-entropy times (1 - p)^gamma: confident rows count less, so wrong labels count more.
 
     Args:
         gamma: >= 0; 0 is cross-entropy, 2 the authors'.
@@ -196,7 +196,7 @@ class ClassBalanced(_ClassLoss):
 
 
 class LogitAdjusted(_ClassLoss):
-    """Cross-entropy of the logits plus tau times the log share of each class, so that rare classes get their logits.
+    """Cross-entropy of the logits plus tau times the log share of each class, so that rare classes need larger logits.
 
     Args:
         counts: (C,) rows of each class: ``torch.bincount(labels)``.
@@ -223,13 +223,13 @@ class LogitAdjusted(_ClassLoss):
 
 
 class LDAM(_ClassLoss):
-    """Cross-entropy with a margin that is larger for rare classes. The method ``drw`` adds its re-weighting, later.
+    """Cross-entropy with a margin that is larger for rare classes. The method ``drw`` adds the deferred re-weighting.
 
     Args:
         counts: (C,) rows of each class: ``torch.bincount(labels)``.
         margin: The margin of the rarest class; 0.5 is the authors'.
-        scale: What logits are multiplied by. The authors' 30 is meant for outputs that are cosines, those of a last
-            layer whose weights and features have length one; ordinary logits want about 1.
+        scale: Factor of the logits. The authors' 30 is for cosine outputs, from a last layer with unit weights and
+            features; ordinary logits need about 1.
 
     Example:
         >>> LDAM([16, 1], scale=1.0)(torch.tensor([[0.25, 0.0]]), torch.tensor([0]))   # the margin is 1/4: level
@@ -281,7 +281,7 @@ class ForwardCorrected(_ClassLoss):
             raise ValueError(f"transition must be a tensor (C, C) >= 0 whose rows sum to one, got {got}")
         if bool((known.sum(0) == 0).any()):
             never = (known.sum(0) == 0).nonzero().flatten().tolist()
-            raise ValueError(f"transition says that labels {never[:8]} are never given; their columns must not be zero")
+            raise ValueError(f"the columns {never[:8]} of transition are zero; these labels would never be given")
         self.register_buffer("transition", known.clone(), persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -290,14 +290,14 @@ class ForwardCorrected(_ClassLoss):
 
 
 def _counts(counts: Any) -> Tensor:
-    """(C,) counts, or an error that says what was passed."""
+    """(C,) checked counts."""
     try:
         known = torch.as_tensor(counts)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"counts must hold the rows of each class, got {type(counts).__name__}: {error}") from error
     if known.ndim != 1 or len(known) < 2 or not bool((known > 0).all()):
         raise ValueError(
-            f"counts must hold the rows of each class, at least 1 of each of 2 classes or more, got {counts!r:.80}; "
-            "torch.bincount(labels) gives them"
+            f"counts must hold the rows of each class, at least 1 for each of 2 or more classes, got {counts!r:.80}; "
+            "use torch.bincount(labels)"
         )
     return known

@@ -1,4 +1,4 @@
-"""Losses of sequences whose tokens are weighted or chosen."""
+"""Losses of sequences with weighted or selected tokens."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KEYS = {"labels", "reference", "weights"}
 
 
 def token_losses(logits: Tensor, labels: Tensor, shift: bool = True, ignore_index: int = -100) -> Tensor:
-    """(B, T) the loss of each token, zero where it is ignored: what a reference model gives for ``Tokens``.
+    """(B, T) the loss of each token, zero where it is ignored; for the reference model of ``Tokens``.
 
     Args:
         logits: (B, T, V).
         labels: (B, T).
-        shift: Whether the outputs of a position are about the next one, as a causal language model's; the first token
-            then has no loss.
+        shift: Whether outputs predict the next position, as in a causal language model; the first token then has no
+            loss.
         ignore_index: The label of tokens that do not count.
 
     Example:
@@ -39,18 +39,18 @@ def token_losses(logits: Tensor, labels: Tensor, shift: bool = True, ignore_inde
 
 
 class Tokens(nn.Module):
-    r"""(B,) losses of sequences from their tokens' losses, weights and choice: a ``loss_fn``.
+    r"""(B,) losses of sequences from the losses of their weighted or selected tokens: a ``loss_fn``.
 
     Their mean over the batch is :math:`\sum_t w_t I_t L_t / \sum_t w_t I_t` over all its tokens. I chooses the
     ``share`` of the batch's tokens with the largest excess loss over a reference model's (RHO-1's selective language
-    modelling); the others are seen and not learned.
+    modelling); the others are only context.
 
     Targets are a dict: ``labels`` (B, T), for a share below 1 ``reference`` (B, T) from ``token_losses`` of the
-    reference model, and if you like ``weights`` (B, T), at least 0.
+    reference model, and optionally ``weights`` (B, T), at least 0.
 
     Args:
         share: k in (0, 1]; 1 is every token.
-        shift: Whether the outputs of a position are about the next one, as a causal language model's.
+        shift: Whether outputs predict the next position, as in a causal language model.
         ignore_index: The label of tokens that do not count.
 
     Example:

@@ -1,4 +1,4 @@
-"""One file per method; each knows nothing of the shell that runs it. Written by ``docs/cards.py``."""
+"""One file per method; none depends on the shell that runs it. Written by ``docs/cards.py``."""
 
 from .apw import APW  # isort: skip  the paper's order is the order in which methods are listed
 from ._base.side_net import scorer_like

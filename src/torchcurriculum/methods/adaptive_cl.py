@@ -21,28 +21,28 @@ GAMMA = 0.1  # of CurML and CurBench
 class AdaptiveCL(Method):
     r"""Adaptive curriculum learning (Adaptive CL).
 
-    Difficulty d begins as the losses of a teacher and is moved towards the student's own every ``refresh`` epochs,
+    Difficulty d starts as the losses of a teacher and moves towards the student's own every ``refresh`` epochs,
     :math:`d \leftarrow (1-\alpha) d + \alpha L`. An epoch trains on the easiest :math:`n \min(1, p q^{\lfloor t/r
     \rfloor})` rows. With ``gamma``, the loss is :math:`L_i + \gamma\, \mathrm{KL}(\mathrm{teacher}_i \| \mathrm
     {student}_i)`, with the teacher's logits of each row kept by its index.
 
-    The paper has a trained teacher. Without one, the student after its warm-up takes its place, and the divergence is
-    left out unless ``gamma`` asks for it: a student after its warm-up is a poor teacher to imitate.
+    The paper uses a trained teacher. Without one, the student after its warm-up replaces it, and the divergence is off
+    unless ``gamma`` is set, because such a student is a poor teacher to imitate.
 
     Args:
         n: Rows of the training set.
-        warmup: Epochs on everything before the student is asked as its own teacher; 0 with a ``teacher``.
+        warmup: Epochs on all rows before the student becomes its own teacher; 0 with a ``teacher``.
         start: p, share of the rows at the beginning; 0.1 as in CurML and CurBench. At 1 the method is plain training.
-        factor: q >= 1, by which the share grows; 1.2 reaches all rows in 200 epochs, ``for_run`` takes more for a
-            shorter run.
+        factor: q >= 1, by which the share grows; 1.2 reaches all rows in 200 epochs, ``for_run`` uses a larger factor
+            for a shorter run.
         interval: r, epochs between two growths; ``for_run`` takes 15 of 200.
-        refresh: Epochs between two looks at the student; ``for_run`` takes 20 of 200.
-        rate: alpha, how far difficulty moves to the student's losses at each look, in [0, 1].
+        refresh: Epochs between two measurements of the student; ``for_run`` takes 20 of 200.
+        rate: alpha, how far difficulty moves to the student's losses each time, in [0, 1].
         gamma: Weight of the KL divergence >= 0; None is 0.1 (as in CurML and CurBench) with a ``teacher``
             or ``classes``, and 0 without.
-        classes: Number of classes, where the model must have so many; None takes it from the teacher's outputs.
+        classes: Number of classes that the model must have; None takes it from the teacher's outputs.
         teacher: A trained net, called through the same forward function; by default the student after the warm-up. It
-            is asked once, and is not part of the method's state.
+            is run once, and is not part of the method's state.
 
     Example:
         >>> from torchcurriculum import Epoch
@@ -87,9 +87,9 @@ class AdaptiveCL(Method):
         checks.real("gamma", gamma, "[0, inf)")
         self.gamma = gamma
         self.start, self.factor, self.rate = start, factor, rate
-        self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
+        self._teacher = (teacher,)  # in a tuple: not a submodule, so not in checkpoints
         self.register_buffer("difficulty", torch.zeros(n, dtype=torch.float64))
-        # (N, C), of a width that may be known only once the teacher was asked.
+        # (N, C); C may be known only after the teacher has run.
         self.register_buffer("teacher_logits", torch.zeros(n, classes or 0))
 
     @classmethod
@@ -116,7 +116,7 @@ class AdaptiveCL(Method):
         return cls(n, warmup, factor, interval, refresh, start, teacher=teacher, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Everything in the warm-up, then the easiest rows."""
+        """All rows in the warm-up, then the easiest rows."""
         past = epoch.number - self.warmup - 1
         if past < 0:
             return None
@@ -130,7 +130,7 @@ class AdaptiveCL(Method):
         return self.difficulty.cpu().argsort(stable=True)[:size].sort().values
 
     def loss(self, step: Step) -> Tensor:
-        """The average loss, and the pull to the teacher where there is one."""
+        """The average loss, plus the divergence from the teacher if there is one."""
         if not self._distils(step.epoch):
             return super().loss(step)
         logits = self._check(step.logits, step.batch.y, self.teacher_logits.shape[1])
@@ -142,7 +142,7 @@ class AdaptiveCL(Method):
         return {"difficulty": self.difficulty.mean()}
 
     def _distils(self, epoch: int) -> bool:
-        """Whether there are logits to imitate: not before the teacher was asked."""
+        """Whether there are teacher logits to imitate."""
         return self.gamma > 0 and epoch > self.warmup
 
     def _ask(self, epoch: Epoch) -> None:
@@ -167,9 +167,9 @@ class AdaptiveCL(Method):
         return torch.cat([losses[:, None], self._check(outputs, batch.y, self.classes).to(losses.dtype)], 1)
 
     def _check(self, outputs: Any, y: Any, classes: int | None) -> Tensor:
-        logits, _ = check_classes(outputs, y, "the divergence of AdaptiveCL (gamma=0 leaves it out)")
+        logits, _ = check_classes(outputs, y, "the divergence of AdaptiveCL (gamma=0 turns it off)")
         if classes is not None and logits.shape[1] != classes:
-            raise ValueError(f"the model has {logits.shape[1]} logits, and AdaptiveCL was made for {classes}")
+            raise ValueError(f"the model has {logits.shape[1]} logits, but AdaptiveCL was made for {classes}")
         return logits
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
@@ -185,5 +185,5 @@ register(
     "easiest rows first, by a difficulty that follows the student",
     when="Hard rows hurt early on, and a trained teacher is available; without one the student is its own.",
     cost="One forward pass of the teacher, one of the student for each interval (a tenth of the epochs), fewer steps "
-    "while the set grows; 8 bytes a sample, and 4 more for each class with a divergence.",
+    "while the set grows; 8 bytes per sample, and 4 more for each class with a divergence.",
 )

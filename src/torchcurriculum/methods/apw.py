@@ -37,12 +37,12 @@ class APW(Method):
         n: Rows of the training set.
         q: Strength, at least 2; larger is gentler. The paper takes the number of epochs.
         threshold: The error threshold e > 0 (see ``error_threshold``), ``"auto"`` to estimate it from the losses, or
-            a rule ``losses (N,) -> e`` asked at each epoch.
+            a rule ``losses (N,) -> e``, called at each epoch.
         tau: Phase threshold in (0, 1); 1/2 is the paper's method, others its APW with a double dagger.
         weighting: ``"E"``, ``"I"`` or ``"EI"``.
         nan_strategy: What ``advance`` does about a loss that is not finite: ``"error"``, ``"warn"`` or ``"ignore"``
-            (it counts as hard). ``batch_weights`` refuses it, whatever the strategy; on an accelerator only where the
-            strategy is not ``"error"``, since looking would make every step wait.
+            (it counts as hard). ``batch_weights`` always refuses it; on an accelerator only if the strategy is not
+            ``"error"``, since the check would synchronise every step.
 
     Attributes:
         weights: (N,) float64, always summing to one.
@@ -78,7 +78,7 @@ class APW(Method):
         nan_strategy: checks.NanStrategy = "error",
     ) -> None:
         super().__init__()
-        self._begun = False  # whether there was an epoch, or a state of one
+        self._started = False  # whether an epoch has begun or a state was loaded
         checks.real("q", q, "[2, inf]", "the paper takes the number of epochs")
         checks.real("tau", tau, "(0, 1)", "the paper takes 0.5")
         checks.one_of("weighting", weighting, get_args(Weighting))
@@ -88,7 +88,7 @@ class APW(Method):
         self.q, self.tau, self.weighting, self.nan_strategy = q, tau, weighting, nan_strategy
         self.rule: Rule | None = AutoThreshold() if threshold == "auto" else threshold if callable(threshold) else None
         start = float(threshold) if isinstance(threshold, Real) else LOG_2
-        declare = self.register_buffer if weighting == "E" else self.add_rows  # E writes all rows, on every rank alike
+        declare = self.register_buffer if weighting == "E" else self.add_rows  # E writes all rows, equal on all ranks
         declare("log_weights", torch.full((n,), -math.log(n), dtype=torch.float64))
         for name, value in {"rho": 1 - RHO_CLIP, "alpha": 0.0, "z": 1.0, "eprop": 0.0, "threshold": start}.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
@@ -101,7 +101,7 @@ class APW(Method):
     @property
     def weights(self) -> Tensor:
         """(N,) float64 weights that sum to one."""
-        # Not softmax, which on an accelerator takes all rows for one and gives them to a single block of threads.
+        # Not softmax, which on an accelerator would use a single block of threads for all rows.
         return (self.log_weights - torch.logsumexp(self.log_weights, 0)).exp_()
 
     def advance(self, losses: Tensor) -> None:
@@ -124,9 +124,9 @@ class APW(Method):
         Returns:
             Weights in the precision of the losses (at least float32), on their device.
         """
-        if not self._begun and not torch.compiler.is_compiling():
-            self._begun = True  # say it once
-            words = "batch_weights before advance, so all weights are equal"
+        if not self._started and not torch.compiler.is_compiling():
+            self._started = True  # warn once
+            words = "batch_weights was called before advance, so all weights are equal"
             warnings.warn(f"{words}; call method.advance(losses) at the start of every epoch", stacklevel=2)
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         checks.check_index(index, self.n, len(losses))
@@ -134,8 +134,8 @@ class APW(Method):
         looks = losses.device.type == "cpu" or self.nan_strategy != "error"
         if looks and not torch.compiler.is_compiling() and not checks.all_finite(losses):
             rows = index[~losses.isfinite().to(index.device)][:8].tolist()
-            words = "no weight takes them out of the graph; leave them out before the forward pass"
-            raise ValueError(f"losses of rows {rows} are NaN or infinite, and {words}: indexed(loader, finite=True)")
+            words = "weights cannot remove them from the graph; drop them before the forward pass"
+            raise ValueError(f"losses of rows {rows} are NaN or infinite, but {words}: indexed(loader, finite=True)")
         self._follow(losses)
         index = index.to(losses.device, non_blocking=True)
         weights = self._shares(index) if self.weighting == "E" else self._change(losses, index)
@@ -145,7 +145,7 @@ class APW(Method):
     def plan(self, epoch: Epoch) -> None:
         """Measures and begins the epoch; every row is visited.
 
-        Where rows are drawn by weight (S-APW), all weights are updated once an epoch, whatever the weighting.
+        If rows are drawn by weight (S-APW), all weights are updated once an epoch with any weighting.
         """
         weighting: Weighting = "E" if epoch.whole else self.weighting
         if self.rule is None:
@@ -161,7 +161,7 @@ class APW(Method):
         return self._shares(step.index) if self.weighting == "E" else self._change(step.losses.detach(), step.index)
 
     def report(self) -> Mapping[str, Any]:
-        """rho, alpha, Z, e, the phase, E-Prop at e, and the setting, by which the theory knows what it may say."""
+        """rho, alpha, Z, e, the phase, E-Prop at e, and the settings that the theory needs."""
         early = self.rho > self.tau
         return {
             "rho": self.rho,
@@ -180,13 +180,13 @@ class APW(Method):
         if self.rule is not None:
             value = float(self.rule(losses))
             if not 0 < value < math.inf:
-                raise ValueError(f"the threshold rule gave e = {value}; e must be positive and finite")
+                raise ValueError(f"the threshold rule returned e = {value}; e must be positive and finite")
             self.threshold.fill_(value)
         return self.threshold
 
     def _begin(self, easy: Tensor, weighting: Weighting) -> None:
         """Eqs. 2-4 in two passes over the rows: easy rows all change by one factor, hard rows by another."""
-        self._begun = True
+        self._started = True
         self._follow(easy)
         self.agree()
         top, light, heavy, count = masses(self.log_weights, easy)
@@ -210,7 +210,7 @@ class APW(Method):
         """I-weighting (Appendix A.1): the batch's rows change by their own losses, and stay on the scale of all N."""
         easy = losses <= self.threshold.to(losses.dtype)
         log_weights = self.log_weights[index] + torch.where(easy, -self.alpha, self.alpha)
-        if distributed.world_size() == 1:  # few operations where the general way takes a dozen
+        if distributed.world_size() == 1:  # fewer operations than the general case
             share = math.log(max(1, len(index)) / self.n)
             self.log_weights.index_copy_(0, index, torch.log_softmax(log_weights, 0).add_(share))
             return torch.softmax(log_weights, 0)
@@ -221,7 +221,7 @@ class APW(Method):
 
     def _load_from_state_dict(self, *given: Any) -> None:
         super()._load_from_state_dict(*given)
-        self._begun = True
+        self._started = True
 
     def _follow(self, x: Tensor) -> None:
         if self.log_weights.device != x.device:
@@ -253,6 +253,6 @@ for _weighting, _words in {
         APW,
         f"adaptive point weights from losses, updated {_words}",
         when="Some labels are wrong and you want two interpretable knobs, a weight for every sample and a theory.",
-        cost="With measure='pass' one forward pass over the set for each epoch, with 'running' none; 8 bytes a sample.",
+        cost="With measure='pass' one forward pass over the set per epoch, with 'running' none; 8 bytes per sample.",
         weighting=_weighting,
     )

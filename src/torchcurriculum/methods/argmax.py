@@ -1,4 +1,4 @@
-"""Argmax equals label: rows count while the network predicts the label that they have."""
+"""Argmax equals label: rows count while the network predicts their label."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["Argmax"]
 class Argmax(Remembering):
     r"""Argmax equals label: :math:`w_i \propto 1` if :math:`\arg\max_c t_{ic} = y_i`, else 0.
 
-    t is an exponential mean of the probabilities that the network predicted for the row in its earlier epochs and now,
-    while training: :math:`t \leftarrow m\,t + (1 - m)\,p`. The loss of a batch is the mean over the rows that agree.
-    All rows pass through the network in every epoch, so a row that was left out may come back.
+    t is an exponential mean of the row's predicted probabilities over its training steps: :math:`t \leftarrow m\,t + (1
+    - m)\,p`. The loss of a batch is the mean over the rows that agree. All rows pass through the network in every
+    epoch, so a row that was dropped may come back.
 
-    It is the filter of SELF without its second network and consistency loss, and the selection step of many methods:
-    alone, it is the baseline that a method for noisy labels has to beat.
+    It is the filter of SELF without its second network and consistency loss, and the selection step of many methods. On
+    its own it is a baseline that methods for noisy labels should beat.
 
     Args:
         n: Rows of the training set.
         warmup: Epochs of plain training first. ``for_run`` takes a quarter of the run.
-        memory: m in [0, 1); 0 is the prediction of this step alone.
+        memory: m in [0, 1); 0 uses only the prediction of this step.
 
     Attributes:
-        predictions: (N, C) t; its argmax is what the network would label the row.
+        predictions: (N, C) t; its argmax is the network's label for the row.
         kept: (N,) 1 where a row counted when it was last visited, 0 where it did not; 1 before that.
 
     Example:
@@ -56,13 +56,13 @@ class Argmax(Remembering):
 
     @classmethod
     def for_run(cls, n: int, epochs: int, warmup: int | None = None, memory: float = 0.7) -> Self:  # type: ignore[override]
-        """A quarter of the run is plain training if nothing else is said."""
+        """A quarter of the run is plain training by default."""
         return cls(n, max(1, epochs // 4) if warmup is None else warmup, memory)
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights over the rows whose label is predicted; all zero if there is none."""
         logits, labels = classes_of(step, "Argmax")
-        mean = self.remember(step, logits.detach().softmax(1))
+        mean = self.update_average(step, logits.detach().softmax(1))
         if step.epoch <= self.warmup:
             return step.uniform()
         kept = (mean.argmax(1) == labels).double()
@@ -81,5 +81,5 @@ register(
     when="Wrong labels, and a network that learns the right ones first: the baseline that needs no noise rate. A class "
     "that the network does not predict yet after the warm-up can lose all its rows. Digits, 40 % wrong, five "
     "seeds, last epoch: 95.5 to 98.3 in four, 72.0 in one; plain training 72.69 ± 8.15.",
-    cost="No extra pass; 4 (C + 1) bytes a sample.",
+    cost="No extra pass; 4 (C + 1) bytes per sample.",
 )

@@ -21,12 +21,12 @@ class BabyStep(Ranked):
 
     Args:
         n: Rows of the training set.
-        buckets: How many; 1 is plain training. ``for_run`` takes ten.
+        buckets: Number of buckets; 1 is plain training. ``for_run`` takes ten.
         interval: Epochs for each stage. ``for_run`` adds the last bucket half-way through the run.
         scores: (N,) difficulties, lowest first, for example sentence lengths; None measures the student's losses
             once, at the end of the warm-up.
-        warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without (losses of an untrained
-            model say nothing).
+        warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without (losses of an untrained model
+            are meaningless).
         order: ``"easy"``, ``"hard"`` or ``"random"``.
         groups: (N,) int64 groups that keep their shares in every bucket; None does not balance.
         batch_size: Rows of the global batch; then ``interval`` counts optimizer steps, not epochs (see ``Paced``).
@@ -80,7 +80,7 @@ register(
     BabyStep,
     "buckets of rising difficulty, one more every few epochs",
     when="You know what is difficult (length, resolution, annotator agreement) and want the simplest schedule. With "
-    "measured difficulty put `random` beside it.",
+    "measured difficulty compare with `random`.",
     cost="One forward pass in the whole run without scores, none with; fewer steps while the set grows; 16 bytes a "
     "sample.",
 )

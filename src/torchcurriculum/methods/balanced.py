@@ -1,4 +1,4 @@
-"""Balanced: even classes beside any method, by weights or by rows."""
+"""Balanced: balances classes around any method, by weights or by rows."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ By = Literal["weights", "rows"]
 
 
 class Balanced(Wrapper):
-    r"""Class balance beside a method: class c gets the share :math:`\propto n_c^{1-s}` of the weight, or of the rows.
+    r"""Class balance around a method: class c gets the share :math:`\propto n_c^{1-s}` of the weight, or of the rows.
 
-    The method inside sees plain losses. With class weights in the loss function instead, rare rows look hard, and a
-    method that distrusts hard rows takes them for wrong.
+    The method inside sees plain losses. With class weights in the loss function instead, rare rows would look hard, and
+    a method that distrusts hard rows would treat them as wrong.
 
     Args:
-        method: The method inside. Its weights within a class stay as they are, and so does the sum of a batch.
-        labels: (N,) the class of each row, or any other groups that should count alike.
+        method: The method inside. Its weights within a class keep their ratios, and the sum of a batch stays the same.
+        labels: (N,) the class of each row, or any other groups that should count equally.
         by: ``"weights"`` multiplies the method's weights; ``"rows"`` visits fewer rows of the larger classes, drawn
-            anew in every epoch, and leaves the weights alone.
+            again in every epoch, and does not change the weights.
         strength: s in [0, 1]: 1 gives every class the same share, 0 is the method inside.
 
     Example:
@@ -52,7 +52,7 @@ class Balanced(Wrapper):
         known = checks.row_values("labels", labels, n, integers=True)
         own = type(method).loss is not Method.loss and not getattr(type(method).loss, "forwards", False)
         if own and by == "weights":
-            words = "has a loss of its own, which other weights would not reach"
+            words = "has its own loss, which class weights would not affect"
             raise TypeError(f"{type(method).__name__} {words}; pass by='rows'")
         self.n, self.by, self.strength = n, by, strength
         _, places, counts = known.unique(return_inverse=True, return_counts=True)
@@ -65,16 +65,16 @@ class Balanced(Wrapper):
         return self.method
 
     def active(self, epoch: int) -> Method:
-        """This one: its weights are not those of the method inside."""
+        """This method, since its weights differ from those inside."""
         return self
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """The inner method's rows; with ``by="rows"``, as many of every class as its share says."""
+        """The inner method's rows; with ``by="rows"``, a share of the rows of every class."""
         rows = self.method.plan(epoch)
         if self.by == "weights" or self.strength == 0:
             return rows
         if rows is not None:
-            raise ValueError(f"{type(self.method).__name__} chooses the rows of an epoch; pass by='weights'")
+            raise ValueError(f"{type(self.method).__name__} already chooses the rows of an epoch; pass by='weights'")
         draws, least, labels = epoch.generator("balanced"), min(self.counts), self.labels.cpu()
         kept = []
         for place, count in enumerate(self.counts):
@@ -83,7 +83,7 @@ class Balanced(Wrapper):
         return torch.cat(kept).sort().values
 
     def weigh(self, step: Step) -> Tensor:
-        """The inner method's weights times the factors of their classes; their sum over the batch stays."""
+        """The inner method's weights times the factors of their classes; the sum over the batch stays the same."""
         weights = self.method.weigh(step)
         if self.by == "rows":
             return weights

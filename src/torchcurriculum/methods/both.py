@@ -1,4 +1,4 @@
-"""Both: one method says which rows and how they look, another how much they count."""
+"""Both: one method chooses and transforms rows, another weights them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ __all__ = ["Both"]
 
 
 class Both(Wrapper):
-    """The rows and the looks of ``planner``, the weights and the loss of ``weigher``: SuperLoss under baby steps.
+    """Plan and view of ``planner``, weights and loss of ``weigher``; for example SuperLoss under baby steps.
 
     The planner's own weights are not used, so a method whose weights belong to its plan (InfoBatch) cannot be the
-    planner. The weigher learns of every epoch, and may change how the batch looks after the planner has; it must leave
-    the choice of rows to the planner.
+    planner. The weigher also sees every epoch, and may transform the batch after the planner; it must not choose rows.
 
     Args:
-        planner: A method that chooses rows or changes how they look.
-        weigher: A method that weighs.
+        planner: A method that chooses or transforms rows.
+        weigher: A method that weights rows.
 
     Example:
         >>> from torchcurriculum import APW, methods
@@ -45,7 +44,7 @@ class Both(Wrapper):
         if self.weigher.plan(epoch) is not None:
             raise ValueError(
                 f"{type(self.weigher).__name__} chooses rows itself and cannot weigh under "
-                f"{type(self.planner).__name__}; make it the planner, or use one of the two alone"
+                f"{type(self.planner).__name__}; make it the planner, or use only one of the two"
             )
         return rows
 
@@ -55,5 +54,5 @@ class Both(Wrapper):
         return self.weigher.view(model, self.planner.view(model, batch))
 
     def report(self) -> Mapping[str, Any]:
-        """The scalars of both; the weigher's where they share a name."""
+        """The scalars of both; the weigher's if they share a name."""
         return {**self.planner.report(), **self.weigher.report()}

@@ -1,4 +1,4 @@
-"""Coarse to fine: first tell apart groups of classes that are easily confused, then the classes."""
+"""Coarse to fine: first distinguish groups of easily confused classes, then the classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .registry import register
 
 __all__ = ["C2F"]
 
-ASKED_AT_ONCE = 1000  # rows of ``valid``
+ASKED_AT_ONCE = 1000  # rows of ``valid`` per pass
 
 
 class C2F(Method):
@@ -25,29 +25,30 @@ class C2F(Method):
 
     A teacher's confusion matrix on rows it was not trained on gives the similarity of classes, and affinity clustering
     a hierarchy of them: level by level, coarsest first, the net trains on clusters for ``interval`` epochs each, then
-    on the labels themselves. The authors train a separate teacher and ask it on their validation set. By default the
-    teacher here is the student after a warm-up, which holds out a share of the rows; these are trained on afterwards.
+    on the labels themselves. The authors train a separate teacher and use its confusion on their validation set. By
+    default the teacher here is the student after a warm-up that holds out a share of the rows; these are trained on
+    afterwards.
 
-    Our reading of a coarse level needs no other classifier and suits any net: the probability of a cluster is that of
-    its classes together,
+    Our version of a coarse level needs no extra classifier and works with any net: the probability of a cluster is the
+    sum over its classes,
 
     .. math:: L_i = -\log \sum_{c \in \mathrm{cluster}(y_i)} p_c(x_i)
 
-    so that nothing is initialised anew when a level ends. Coarse levels use this loss whatever the loss function; the
-    labels use yours. Without confusion there is nothing to coarsen: the method is then plain training, and warns.
+    so nothing is re-initialised between levels. Coarse levels always use this loss; the labels use yours. Without
+    confusion the method is plain training, and warns.
 
     Args:
-        warmup: Epochs on the labels before the student is asked as its own teacher; 0 with a ``teacher`` or a
+        warmup: Epochs on the labels before the student becomes its own teacher; 0 with a ``teacher`` or a
             ``hierarchy``.
         interval: Epochs of a coarse level; ``for_run`` takes a tenth of the run.
         levels: At most so many coarse levels, the finest of the hierarchy; at 0 the method is plain training.
         teacher: A trained net for the same classes, called through the same forward function; by default the student
-            after the warm-up. It is asked once, and is not part of the method's state. Give ``valid`` with it: without,
-            it is asked on the training rows, and a teacher that has memorised them confuses nothing.
-        valid: Rows on which the teacher or the student is asked: a pair (x, y) or a dataset of such rows.
-        held_out: Share of the training rows that the warm-up leaves out, to ask the student on them; refused with
-            ``teacher``, ``valid`` or ``hierarchy``. None is 0.1; 0 asks it on all rows.
-        hierarchy: (L, C) clusters of the classes that you know, coarsest first; then nobody is asked.
+            after the warm-up. It is run once, and is not part of the method's state. Pass ``valid`` with it: otherwise
+            it is run on the training rows, and a teacher that has memorised them shows no confusion.
+        valid: Rows for measuring the confusion: a pair (x, y) or a dataset of such rows.
+        held_out: Share of the training rows that the warm-up holds out to measure the student's confusion; refused with
+            ``teacher``, ``valid`` or ``hierarchy``. None is 0.1; 0 uses all rows.
+        hierarchy: (L, C) known clusters of the classes, coarsest first; no teacher is needed then.
 
     Reference:
         Stretcu et al., Coarse-to-Fine Curriculum Learning, 2021.
@@ -70,23 +71,23 @@ class C2F(Method):
         alone = teacher is None and hierarchy is None
         others = {"teacher": teacher, "valid": valid, "hierarchy": hierarchy}
         if held_out is not None and (named := [name for name, value in others.items() if value is not None]):
-            raise ValueError(f"held_out={held_out} would be ignored: nobody is asked on training rows with {named[0]}=")
+            raise ValueError(f"held_out={held_out} would be ignored: no training rows are held out with {named[0]}=")
         held_out = 0.1 if held_out is None else held_out
         self.warmup = checks.whole("warmup", warmup, 1 if alone else 0, "epochs (none with a teacher or a hierarchy)")
         self.interval, self.levels = checks.whole("interval", interval), checks.whole("levels", levels, 0)
         checks.real("held_out", held_out, "[0, 1)", "a share of the rows")
         if hierarchy is not None and (teacher is not None or valid is not None):
             ignored = "teacher" if teacher is not None else "valid"
-            raise ValueError(f"a given hierarchy asks nobody, so {ignored} would be ignored; pass one of the two")
+            raise ValueError(f"{ignored} would be ignored, because hierarchy= is given; pass only one of them")
         if valid is not None:
             count_rows(valid, "valid")
         self.given, self.valid = hierarchy is not None, valid
         self.held_out = held_out if alone and valid is None else 0.0
-        self._teacher = (teacher,)  # in a tuple: not a submodule, so that checkpoints do not carry it
-        # (L, C) clusters, of a size known only once the teacher was asked; they travel as extra state.
+        self._teacher = (teacher,)  # in a tuple: not a submodule, so not in checkpoints
+        # (L, C) clusters, of a size known only after the teacher has run; saved as extra state.
         known = torch.zeros(0, 0, dtype=torch.int64) if hierarchy is None else _check_hierarchy(hierarchy)
         self.register_buffer("hierarchy", known[len(known) - min(levels, len(known)) :], persistent=False)
-        self.register_buffer("clusters", torch.tensor(0))  # how many there are in this epoch; 0 for the labels
+        self.register_buffer("clusters", torch.tensor(0))  # number of clusters in this epoch; 0 for the labels
 
     @classmethod
     def for_run(
@@ -106,7 +107,7 @@ class C2F(Method):
         return cls(warmup, interval, teacher=teacher, hierarchy=hierarchy, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Asks the teacher once, and moves from level to level; the warm-up leaves out the held-out rows."""
+        """Runs the teacher once, and moves from level to level; the warm-up skips the held-out rows."""
         past = epoch.number - self.warmup - 1
         if past == 0 and self.levels and not self.given:
             self.hierarchy = self._ask(epoch).to(epoch.last.device)
@@ -129,12 +130,12 @@ class C2F(Method):
         return torch.cat([torch.tensor(self.hierarchy.shape), self.hierarchy.cpu().flatten()])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         rows, columns = state[:2].tolist()
         self.hierarchy = state[2:].view(rows, columns).to(self.hierarchy.device)
 
     def report(self) -> Mapping[str, Any]:
-        """Labels that the net is asked to tell apart, where they are fewer than the classes."""
+        """The number of clusters in a coarse level."""
         return {"clusters": int(self.clusters)} if self.clusters else {}
 
     def _clusters(self, epoch: int) -> Tensor | None:
@@ -143,7 +144,7 @@ class C2F(Method):
         return self.hierarchy[level] if 0 <= level < len(self.hierarchy) else None
 
     def _held_out(self, epoch: Epoch) -> Tensor:
-        """(N,) bool, the same in every epoch; a single row is not held out but asked about as it is."""
+        """(N,) bool, the same in every epoch; a single row is not held out."""
         if epoch.n == 1:
             return torch.ones(1, dtype=torch.bool)
         generator = torch.Generator().manual_seed(distributed.derive(epoch.seed, "c2f"))
@@ -161,21 +162,21 @@ class C2F(Method):
         if not len(levels):
             warnings.warn(
                 f"C2F is plain training: {'the teacher' if teacher is not None else 'the student'} confuses no classes "
-                f"on the {len(labels)} rows it was asked about (or there are only two classes), so there is no "
+                f"on the {len(labels)} rows it was run on (or there are only two classes), so there is no "
                 "hierarchy; pass valid=(x, y) with rows it was not trained on, or hierarchy=",
                 stacklevel=2,
             )
         return levels
 
     def _answers(self, epoch: Epoch, teacher: nn.Module | None) -> Tensor:
-        """(M, 3) label, prediction and number of classes of each row that the teacher is asked about."""
+        """(M, 3) label, prediction and number of classes of each row that the teacher is run on."""
         if self.valid is None:
             answers = epoch.measure(_answer, teacher)
             return answers[self._held_out(epoch).to(answers.device)] if self.held_out else answers
         found: list[Tensor] = []
 
         def ask(model: nn.Module, batch: Batch) -> Tensor:
-            """All of ``valid`` at the first batch of the pass, which knows the forward function; nothing afterwards."""
+            """All of ``valid`` at the first batch of the pass, whose forward function is needed; nothing afterwards."""
             for rows in [] if found else torch.arange(count_rows(self.valid)).split(ASKED_AT_ONCE):
                 asked = rows_of(self.valid, rows, batch.x, batch.index.device, "valid")
                 found.append(_answer(model, asked.with_(task=batch.task)))

@@ -1,4 +1,4 @@
-"""CBM: salient patches of the images are masked, more and more of them."""
+"""CBM: masks salient patches of the images, increasingly many."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class CBM(Method):
 
     An image is a grid of patches; patch i is masked with a probability proportional to its mean gradient magnitude
     :math:`m_i` (Sobel), without replacement, until :math:`\lfloor r_k g^2 \rfloor` of the :math:`g^2` patches are.
-    The ratio grows to ``ratio``; in ``"linear-repeat"``, the paper's choice, over and over: 1, 2, 3, 4 and 6 of 16
-    patches in the five epochs of a cycle, as in the authors' code. Masks are drawn anew in each epoch.
+    The ratio grows to ``ratio``; in ``"linear-repeat"``, the paper's choice, repeatedly: 1, 2, 3, 4 and 6 of 16
+    patches in the five epochs of a cycle, as in the authors' code. Masks are drawn again in each epoch.
 
-    One difference: the salience is that of the images as they come, with their border pixels repeated. The authors
-    keep the salience of the images before augmentation, with reflected borders.
+    One difference: salience is computed from the images as loaded, with repeated border pixels. The authors use the
+    salience of the images before augmentation, with reflected borders.
 
     Args:
         epochs: T, the epochs of the run.
         ratio: The largest share of masked patches, in [0, 1]; the paper's 0.4 for CIFAR. 0 is plain training.
         grid: Patches along each side; the paper's 4.
         schedule: ``"linear-repeat"``, ``"linear"``, ``"log"`` or ``"exp"``.
-        cycle: Epochs of a cycle of ``"linear-repeat"``; the paper's 5, whatever the length of the run.
+        cycle: Epochs of a cycle of ``"linear-repeat"``; the paper's 5, for any length of the run.
 
     Example:
         >>> method = CBM(epochs=5, schedule="linear")
@@ -58,7 +58,7 @@ class CBM(Method):
         self.register_buffer("masked", torch.zeros((), dtype=torch.float64))
 
     def plan(self, epoch: Epoch) -> None:
-        """Notes the share of masked patches for the report; every row is visited."""
+        """Stores the share of masked patches for the report; every row is visited."""
         self.masked.fill_(self._ratio(epoch.number))
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
@@ -84,7 +84,7 @@ class CBM(Method):
 register(
     "cbm",
     CBM,
-    "salient patches of the images are masked, more and more of them",
-    when="Images, and a network that leans on a few telling patches; a regulariser as much as a curriculum.",
+    "masks salient patches of the images, increasingly many",
+    when="Images, and a network that relies on a few patches; a regulariser as much as a curriculum.",
     cost="No extra pass; the gradient of each image.",
 )

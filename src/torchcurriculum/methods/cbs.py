@@ -1,4 +1,4 @@
-"""CBS: the outputs of convolutions are blurred, less and less as training goes on."""
+"""CBS: blurs the outputs of convolutions, less and less during training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .registry import register
 
 __all__ = ["CBS"]
 
-NEGLIGIBLE = 2.0**-24  # a neighbour's weight relative to the middle that float32 cannot see
+NEGLIGIBLE = 2.0**-24  # relative weight of a neighbour that is invisible in float32
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 Layers = Literal["spatial", "all"] | Callable[[str, nn.Module], bool]
 PAPER_REDUCTIONS = 40  # every 5 of 200 epochs
@@ -27,18 +27,18 @@ class CBS(Method):
     r"""Curriculum by smoothing: low-pass feature maps first, all information later.
 
     The output of a convolution is blurred channel by channel with a Gaussian of
-    :math:`\sigma_k = \sigma_0 d^{\lfloor (k-1)/s \rfloor}`, as if a fixed layer stood behind it. Nested and transposed
-    convolutions count as well. A network without any is refused rather than trained without a curriculum.
+    :math:`\sigma_k = \sigma_0 d^{\lfloor (k-1)/s \rfloor}`, as by a fixed layer after it. Nested and transposed
+    convolutions are included. A network without convolutions is refused.
 
-    ``layers`` says which convolutions. As in the authors' ResNets, 1x1 convolutions (shortcuts) are not blurred: 17 of
+    ``layers`` selects the convolutions. As in the authors' ResNets, 1x1 convolutions (shortcuts) are not blurred: 17 of
     the 20 in a ResNet-18. The authors have no network with 1x1 bottlenecks, and their VGG blurs only the last
-    convolution of each of its five blocks; ``layers=lambda name, module: ...`` can say that.
+    convolution of each of its five blocks; use ``layers=lambda name, module: ...`` for that.
 
-    The blur is a forward hook on the user's own network; nothing of it is in the network's ``state_dict``, and a
-    resumed run hangs it up again. It acts in evaluation mode as well: as in the paper, the blur is part of the network
-    (the statistics of a batch norm are those of blurred maps). Once the neighbours' weights are invisible in float32
-    (sigma below 0.17), the hooks are taken off and the network is the plain one; with the default pace that is so
-    after 17 of 40 reductions. ``release()`` takes them off at any time, and so does the end of the method's life.
+    The blur is a forward hook on the user's network; it is not in the network's ``state_dict``, and a resumed run adds
+    it again. It also acts in evaluation mode: as in the paper, the blur is part of the network (the statistics of a
+    batch norm are those of blurred maps). Once the neighbours' weights are invisible in float32 (sigma below 0.17), the
+    hooks are removed and the network is the plain one; with the default pace that is after 17 of 40 reductions.
+    ``release()`` removes them at any time, and so does deleting the method.
 
     Args:
         interval: Epochs s between reductions; the paper's 5 of 200 epochs. ``for_run`` takes ``epochs / 40``, so that
@@ -80,7 +80,7 @@ class CBS(Method):
             raise ValueError(f"kernel_size must be odd, so that the maps keep their size, got {kernel_size!r}")
         self.start, self.decay, self.interval, self.kernel_size = sigma, decay, interval, kernel_size
         self.layers = layers
-        self.sigma = sigma  # on the host: a step must not wait for the device to know whether there is a blur
+        self.sigma = sigma  # on the host, so that a step need not synchronise
         self.blurred = 0
         self.register_buffer("kernel", gaussian(kernel_size, sigma), persistent=False)
         self._without_hooks()
@@ -92,28 +92,28 @@ class CBS(Method):
 
     @property
     def blurs(self) -> bool:
-        """Whether the blur changes anything that float32 can see."""
+        """Whether the blur has a visible effect in float32."""
         if not self.sigma > 0 or self.kernel_size == 1:
             return False
         inverse = 1 / self.sigma
         return math.exp(-0.5 * inverse * inverse) >= NEGLIGIBLE  # unlike a power, a product may overflow
 
     def plan(self, epoch: Epoch) -> None:
-        """Reduces sigma and sees to the hooks, so that a measuring pass of this epoch is blurred, too."""
+        """Reduces sigma and sets the hooks, so that a measuring pass of this epoch is blurred, too."""
         self._set(annealed_sigma(epoch.number, self.start, self.decay, self.interval))
         if epoch.model is not None:
             self.attach(epoch.model)
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """The batch as it is, and the hooks in place (after a resume inside an epoch nobody has planned)."""
+        """The unchanged batch; sets the hooks, since ``plan`` is not called after a resume inside an epoch."""
         self.attach(model)
         return batch
 
     def attach(self, model: nn.Module) -> int:
-        """Puts a blur behind the chosen convolutions of ``model``, once, and none if the blur is negligible.
+        """Adds a blur after the chosen convolutions of ``model``, once, unless the blur is negligible.
 
         Returns:
-            How many convolutions are blurred.
+            The number of blurred convolutions.
         """
         net = distributed.unwrapped(model)
         if not self.blurs:
@@ -128,21 +128,21 @@ class CBS(Method):
         return self.blurred
 
     def release(self) -> None:
-        """Takes the blur off the network, which is then the plain one."""
+        """Removes the blur from the network."""
         self._take_off()
         self._without_hooks()
 
     def get_extra_state(self) -> Tensor:
-        """This epoch's sigma and how many convolutions it blurs."""
+        """This epoch's sigma and the number of blurred convolutions."""
         return torch.tensor([self.sigma, self.blurred], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self._set(float(state[0]))
         self.blurred = int(state[1])
 
     def report(self) -> Mapping[str, Any]:
-        """sigma and how many convolutions were blurred."""
+        """sigma and the number of blurred convolutions."""
         return {"sigma": self.sigma, "blurred": self.blurred}
 
     def _convolutions(self, net: nn.Module) -> list[nn.Module]:
@@ -150,8 +150,8 @@ class CBS(Method):
         here = {name: module for name, module in net.named_modules() if isinstance(module, CONVOLUTIONS)}
         if not here:
             raise ValueError(
-                f"CBS blurs the outputs of convolutions, and {type(net).__name__} has none: it would train as if "
-                "there were no curriculum. Take another method, or pass sigma=0 for plain training."
+                f"CBS blurs the outputs of convolutions, but {type(net).__name__} has none: it would train as if "
+                "there were no curriculum. Use another method, or pass sigma=0 for plain training."
             )
         chosen: list[nn.Module]
         if callable(self.layers):
@@ -175,7 +175,7 @@ class CBS(Method):
         self._take_off.atexit = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy of the method hangs up hooks of its own; these are the original's.
+        # A copy of the method adds its own hooks; these belong to the original.
         return {**self.__dict__, "_net": None, "_handles": [], "_take_off": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class CBS(Method):
 
 
 class _Blur:
-    """The forward hook: blurs with its method's kernel, as long as the method lives.
+    """The forward hook: blurs with its method's kernel, as long as the method exists.
 
     A copied network shares it; a pickled network keeps one without a method, which does nothing.
     """
@@ -215,7 +215,7 @@ def _remove(handles: list[RemovableHandle]) -> None:
 register(
     "cbs",
     CBS,
-    "the outputs of convolutions are blurred, less and less",
+    "blurs the outputs of convolutions, less and less",
     when="Convolutional networks whose early training fits noise in fine detail; other networks are refused.",
-    cost="A depthwise convolution behind each blurred one in the first 17 of 40 parts of the run; no extra pass.",
+    cost="A depthwise convolution after each blurred one in the first 17 of 40 parts of the run; no extra pass.",
 )

@@ -15,14 +15,14 @@ __all__ = ["CoTeaching"]
 class CoTeaching(Forgetting):
     r"""Co-teaching: each of two networks learns from the :math:`\lfloor R(T) B \rfloor` smallest losses of the other.
 
-    :math:`R(T) = 1 - \tau \min(T / T_k, 1)` in epoch T. The user's model is network 1: the loop trains and evaluates
-    it as ever, and ``weigh`` gives it the rows with the smallest losses of network 2. The method holds network 2, of
-    the same structure with other initial weights, and trains it inside ``weigh`` on the rows with the smallest losses
-    of network 1.
+    :math:`R(T) = 1 - \tau \min(T / T_k, 1)` in epoch T. The user's model is network 1: the loop trains and evaluates it
+    as usual, and ``weigh`` gives it the rows with the smallest losses of network 2. The method holds network 2, of the
+    same structure with other initial weights, and trains it inside ``weigh`` on the rows with the smallest losses of
+    network 1.
 
-    What differs from the authors' code: network 2 has its own Adam with a constant rate, because a method does not see
+    Differences from the authors' code: network 2 has its own Adam with a constant rate, because a method does not see
     the user's optimizer (theirs is Adam with 0.001 for both, with a decay after epoch 80). Their code divides the mean
-    loss by the number of rows kept once more, which Adam hardly notices; ours is the mean, as in the paper. Their R(T)
+    loss again by the number of rows kept, which hardly matters for Adam; ours is the mean, as in the paper. Their R(T)
     reaches tau one epoch earlier; ours is that of Algorithm 1.
 
     Args:
@@ -30,8 +30,8 @@ class CoTeaching(Forgetting):
             of a run that is shorter than forty epochs.
         forget: tau, the share of wrong labels. 0.2 is the default of the authors' program.
         lr: Adam's learning rate for network 2.
-        net: Network 2 before training, built as the model is. By default the layers of a copy draw initial weights of
-            their own, so nothing of a pretrained model is kept but its frozen parameters; pass a second one then.
+        net: Network 2 before training, built like the model. By default the layers of a copy are re-initialised, so
+            only frozen parameters of a pretrained model are kept; pass a second one then.
 
     Reference:
         Han et al., Co-teaching: Robust Training of Deep Neural Networks with Extremely Noisy Labels, NeurIPS 2018.
@@ -54,7 +54,7 @@ class CoTeaching(Forgetting):
         return mine
 
     def second_model(self, model: nn.Module) -> nn.Module:
-        """Network 2: a copy of ``model`` with its weights, for evaluation or an ensemble."""
+        """A copy of ``model`` with the weights of network 2, for evaluation or an ensemble."""
         return self.peer.model_like(model)
 
 
@@ -62,7 +62,7 @@ register(
     "co-teaching",
     CoTeaching,
     "two networks, each trained on the rows that the other finds easy",
-    when="The share of wrong labels is roughly known, and time for two networks: set forget to that share. Digits, "
+    when="The share of wrong labels is roughly known, and you can afford two networks: set forget to it. Digits, "
     "40 % wrong, five seeds, last epoch: 92.95 ± 1.61 with forget=0.4; `small-loss`, which needs one network, "
     "91.80 ± 1.63; plain training 72.69 ± 8.15.",
     cost="A forward and a backward pass of the second network in each step; three times the parameters in memory, none "

@@ -20,17 +20,17 @@ class Competence(Ranked):
     r"""Competence-based curriculum: the rows with :math:`CDF(d_i) \le c(t)`.
 
     The competence is :math:`c(t) = \min(1, \sqrt[p]{\frac tT (1 - c_0^p) + c_0^p})`, and the CDF of a row's difficulty
-    the share of rows that are not more difficult, so rows of the same difficulty come in together. Until the least of
-    them is within the competence, the easiest rows alone are trained on. After T epochs everything is.
+    the share of rows that are not more difficult, so rows of equal difficulty enter together. Until any row is within
+    the competence, only the easiest rows are used. After T epochs all rows are.
 
-    What differs from the paper: it paces by steps and draws batches from the rows within the competence; here an
+    Differences from the paper: it paces by steps and draws batches from the rows within the competence; here an
     epoch visits each of them once, and t counts epochs, or with ``batch_size`` the steps at the start of the epoch.
-    Its difficulties are sentence length and word rarity, which ``scores`` takes; without, they are the student's
+    Its difficulties are sentence length and word rarity, which you pass as ``scores``; without, they are the student's
     losses after a warm-up.
 
     Args:
         n: Rows of the training set.
-        grow: T, epochs until everything is in use. ``for_run`` takes half of the run.
+        grow: T, epochs until all rows are in use. ``for_run`` takes half of the run.
         start: c_0; the paper's 0.01. 1 is plain training.
         p: The root; the paper recommends 2, and 1 is its linear competence.
         scores: (N,) difficulties, lowest first; None measures the student's losses once, at the end of the warm-up.
@@ -68,7 +68,7 @@ class Competence(Ranked):
         return self.ranks.double() / self.n
 
     def _select(self, difficulty: Tensor, size: int, epoch: Epoch) -> Tensor:
-        """One for rows within the competence, at least for the easiest."""
+        """One for rows within the competence, and at least for the easiest."""
         within = difficulty <= torch.maximum(self.share, difficulty.min())
         self.age.copy_(difficulty[within].max())
         return within.double()
@@ -79,7 +79,7 @@ register(
     Competence,
     "rows whose difficulty, as a share of all, is within a competence that grows as a square root",
     when="Text, with lengths or word rarities as scores, above all for translation and small learning-rate warm-ups. "
-    "Put `random` beside it.",
+    "Compare with `random`.",
     cost="One forward pass in the whole run without scores, none with; fewer steps while the set grows; 16 bytes a "
     "sample.",
 )

@@ -19,7 +19,7 @@ class CutMix(Method):
     r"""CutMix: a box of image j replaces that part of image i; the loss is :math:`\lambda L_i + (1-\lambda) L_j`.
 
     :math:`\lambda \sim \mathrm{Beta}(a, a)` gives the size of the box, its centre is uniform. Lambda is then the share
-    of the pixels that really stayed, since a box may reach over the edge.
+    of pixels that really stayed, since a box may extend over the edge.
 
     Args:
         alpha: The shape a > 0; the authors' 1 is uniform.
@@ -52,7 +52,7 @@ class CutMix(Method):
             raise TypeError(f"CutMix cuts boxes out of images (B, C, H, W), but this batch has {kind}")
         if not isinstance(batch.y, Tensor) or batch.y.ndim > 2:
             kind = f"shape {tuple(batch.y.shape)}" if isinstance(batch.y, Tensor) else type(batch.y).__name__
-            raise TypeError(f"CutMix mixes the losses of whole images, and these targets belong to places: {kind}")
+            raise TypeError(f"CutMix mixes the losses of whole images, but these targets belong to positions: {kind}")
         draws = batch.generator("cutmix")
         if not len(batch.index) or float(torch.rand(1, generator=draws)) >= self.probability:
             return batch
@@ -69,6 +69,6 @@ register(
     "cutmix",
     CutMix,
     "a box of another image in each image, and its loss by the share of the pixels",
-    when="Images whose class shows in their parts (photographs of objects); it costs confidence, as mixup does.",
+    when="Images whose class shows in their parts (photographs of objects); it lowers confidence, like mixup.",
     cost="No extra pass; one more batch in memory.",
 )

@@ -1,4 +1,4 @@
-"""DCL: data parameters, a temperature for each sample and each class that is learnt with the model."""
+"""DCL: data parameters, a temperature per sample and class, learnt with the model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .registry import register
 __all__ = ["DCL"]
 
 BOUND = 20.0  # the authors keep temperatures between 1/20 and 20
-LARGEST = 1e6  # of a knob; scaled logits and the steps of the temperatures must stay finite
+LARGEST = 1e6  # of a knob, to keep scaled logits and steps finite
 
 
 class DCL(Method):
     r"""Data parameters: the loss is taken at :math:`z_i / \sigma_i` with :math:`\sigma_i = e^{s_i} + e^{c_y}`.
 
     The log-temperatures s (of samples) and c (of classes) follow the gradient of the average loss by SGD with momentum
-    inside the step. Only the entries of the batch move, and only they decay and keep momentum, so a step costs O(B)
-    whatever the size of the set. A sample that the model gets wrong warms up and pulls less on the model.
+    inside the step. Only the entries of the batch move, decay and keep momentum, so a step costs O(B) for any size of
+    the set. The temperature of a sample that the model gets wrong rises, so it counts less.
 
     Args:
         n: Rows of the training set.
@@ -39,7 +39,7 @@ class DCL(Method):
         weight_decay: Decay of s towards 0, a temperature of 1.
         weight_decay_class: Decay of c for each of its rows in the batch: a class with four rows decays four times as
             much, as in the authors' code, whose penalty is a sum over the rows.
-        momentum: Of both, 0.9 in the authors' code.
+        momentum: Of s and c, 0.9 in the authors' code.
 
     Example:
         >>> from torchcurriculum.core import Batch, Step, Task
@@ -77,7 +77,7 @@ class DCL(Method):
         self.n = n = checks.whole("n", n, what="the number of training rows")
         self.classes = classes = None if classes is None else checks.whole("classes", classes, 2)
         if not samples and classes is None:
-            raise ValueError("samples=False and classes=None leave no temperature to learn; give classes=C")
+            raise ValueError("samples=False and classes=None leave no temperature to learn; pass classes=C")
         checks.real("momentum", momentum, "[0, 1)")
         for name, value in {"init": init, "init_class": init_class}.items():
             checks.real(name, value, f"[{1 / LARGEST:g}, {LARGEST:g}]", "a temperature")
@@ -139,7 +139,7 @@ class DCL(Method):
         summed, count = step.total(here.new_zeros(2, len(self.class_log)).index_add_(1, y, here))
         gradient = summed + count * self.weight_decay_class * self.class_log  # the authors' penalty is a sum over rows
         change, velocity = momentum_step(gradient, self.class_velocity, self.lr_class, self.momentum)
-        # Only classes of this batch move, decay and keep momentum, like the rows.
+        # As for rows, only classes of this batch move, decay and keep momentum.
         self.class_log = torch.where(count > 0, (self.class_log + change).clamp(*self.bounds), self.class_log)
         self.class_velocity = torch.where(count > 0, velocity, self.class_velocity)
 
@@ -150,9 +150,9 @@ class DCL(Method):
         if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
             kind = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
             raise TypeError(f"DCL divides logits by temperatures: outputs must be (B, C) logits, but they are {kind}")
-        y = y[: len(step.index)]  # a rank without rows has padding here
+        y = y[: len(step.index)]  # padding on a rank without rows
         if step.epoch == 1 and not step.batch.step and y.is_floating_point() and bool(((y < 0) | (y > 1)).any()):
-            raise TypeError("DCL divides logits by temperatures, and targets outside of [0, 1] are not those of logits")
+            raise TypeError("DCL divides logits by temperatures, but targets outside [0, 1] do not belong to logits")
         if self.classes and (y.dtype != torch.int64 or y.ndim != 1 or logits.shape[1] != self.classes):
             raise TypeError(
                 f"class temperatures need int64 labels (B,) and {self.classes} logits, but labels are {y.dtype} of "
@@ -164,7 +164,7 @@ class DCL(Method):
 register(
     "dcl",
     DCL,
-    "a temperature for each sample and class, learnt with the model",
+    "a temperature per sample and class, learnt with the model",
     when="Classification with some wrong labels and many epochs: a temperature moves only when its row is visited.",
-    cost="No extra pass; the loss function a second time on the logits; 17 bytes a sample.",
+    cost="No extra pass; the loss function a second time on the logits; 17 bytes per sample.",
 )

@@ -22,22 +22,22 @@ class DDS(Method):
 
     The reward of a sample is how its gradient agrees with that of the meta set after a step with these weights,
     :math:`r_i = \langle \nabla L_i(\theta), \nabla M(\theta - \eta \sum_j p_j \nabla L_j) \rangle`, an inner product
-    from one forward-mode pass where the authors take a finite difference. The scorer climbs
+    from one forward-mode pass where the authors use a finite difference. The scorer ascends
     :math:`\frac1B \sum_i r_i \nabla_\psi \log p_i`.
 
-    What differs from the paper: its scorer for images is a network like the model, on the input. Ours is a perceptron
+    Differences from the paper: its scorer for images is a network like the model, on the input. Ours is a perceptron
     with 32 hidden units on the model's own detached outputs, because that works on any input and costs no pass; its
-    scores start equal. ``net=scorer_like(model)`` is the paper's. Its rewards come from a finite difference, ours are
-    exact.
+    scores start equal. ``net=scorer_like(model)`` is the paper's version. Its rewards come from a finite difference,
+    ours are exact.
 
     Args:
         n: Rows of the training set.
-        meta: The meta (development) set, best with labels known to be right: a pair (x, y) or a dataset (see
+        meta: The meta (development) set, ideally with verified labels: a pair (x, y) or a dataset (see
             ``MetaSet``). None holds out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch.
-        virtual_lr: eta of the virtual step, best the learning rate of the model, as a number or a function that gives
-            it in each step (see ``MWNet``); 0 takes the meta gradient at theta and saves a backward pass.
+        virtual_lr: eta of the virtual step, ideally the learning rate of the model: a number, or a function called in
+            each step (see ``MWNet``); 0 takes the meta gradient at theta and saves a backward pass.
         net: The scorer: ``forward(net, x) -> (B,)`` or ``(B, 1)``, for example
             ``methods.scorer_like(model)``; None makes the perceptron.
         lr: Learning rate of the scorer (Adam); 0 is vanilla with the perceptron.
@@ -88,8 +88,8 @@ register(
     "dds",
     DDS,
     "a scorer learns to prefer samples whose gradients agree with a meta set's",
-    when="You have a small set from the distribution you care about (pass it as meta) and the training set is broader.",
-    cost="In each step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
+    when="You have a small set from the distribution you care about (pass it as meta) and a broader training set.",
+    cost="Per step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
     "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
-    "on. No memory for each sample.",
+    "on. No memory per sample.",
 )

@@ -1,4 +1,4 @@
-"""Dynamic instance hardness: fewer and fewer rows, those that have been hard over the history of training."""
+"""Dynamic instance hardness: fewer and fewer rows, those that have been hard during training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["DIHCL", "Hardness", "Policy"]
 Hardness = Literal["loss", "change", "flip"]
 Policy = Literal["rand", "exp", "beta", "ucb", "greedy"]
 LEAST_CHANCE = 1e-8  # added to the probability by which "exp" divides, as in the authors' code
-EPISODES = (0, 5, 10, 15, 25, 35, 55, 85, 135, 205)  # where the authors' begin in the 295 epochs after the warm-up
+EPISODES = (0, 5, 10, 15, 25, 35, 55, 85, 135, 205)  # the authors' starts in the 295 epochs after the warm-up
 
 
 class DIHCL(Method):
@@ -41,21 +41,21 @@ class DIHCL(Method):
     - ``"flip"``: whether the prediction went from right to wrong or back, over the same sum.
 
     After ``warmup`` epochs on everything, episode k (from 1) trains on :math:`\max(\text{bottom}, \text{decay}^k) N`
-    rows with the average loss, drawn or chosen by ``policy``. Losses are those seen while training: no pass.
+    rows with the average loss, drawn or chosen by ``policy``. Losses are those seen in training, without an extra pass.
 
-    The sum ends at t - 1, as in the authors' code. Three things of that code are not here: its episodes begin with a
-    pass over the set, it sums or averages over all visits in place of Eq. 1, and it clips a change at 10.
+    The sum ends at t - 1, as in the authors' code. Three parts of that code are not implemented: its episodes begin
+    with a pass over the set, it sums or averages over all visits instead of Eq. 1, and it clips a change at 10.
 
     Args:
         n: Rows of the training set.
         decay: Factor of the share for each episode, the paper's 0.85.
-        warmup: Epochs on everything, shuffled; two at least give every row a change. The paper's 5; ``for_run`` takes
-            less in a run of less than 20 epochs.
+        warmup: Epochs on all rows, shuffled; at least two give every row a change. The paper's 5; ``for_run`` takes
+            fewer in a run of less than 20 epochs.
         hardness: ``"loss"``, ``"change"`` or ``"flip"`` (classification only).
         gamma: Weight of the new value in the average, the paper's 0.95.
         bottom: The smallest share, the paper's 0.2; 1 is plain training.
-        learning_rate: The learning rate as a function of the epoch number (from 1). The paper's is cyclic. None takes
-            it as constant, so that a change is divided by the number of epochs since the last visit.
+        learning_rate: The learning rate as a function of the epoch number (from 1). The paper's is cyclic. None means
+            constant, so that a change is divided by the number of epochs since the last visit.
         episodes: The first epoch of each episode after the warm-up, in increasing order. ``for_run`` takes the authors'
             ten (6, 11, 16, 21, 31, 41, 61, 91, 141 and 211 of 300), scaled to the run. None makes every epoch one, as
             Algorithm 1 prints it.
@@ -187,7 +187,7 @@ class DIHCL(Method):
         return draw(weights.log(), size, generator)
 
     def weigh(self, step: Step) -> Tensor:
-        """The average; the losses or predictions of the rows are noted for their DIH."""
+        """The average loss; stores the losses or predictions of the rows for their DIH."""
         if len(step.losses):
             self.observe(_correct(step) if self.hardness == "flip" else step.losses, step.index)
         return step.uniform()
@@ -204,7 +204,7 @@ class DIHCL(Method):
             last, since = self.previous[index], self.paid - self.visited_at[index]
             self.previous[index], self.visited_at[index] = instant, self.paid
             instant = (instant - last).abs()  # +inf, unknown, on the first visit
-            rates = torch.where(since > 0, since, self.rate)  # observed twice in an epoch
+            rates = torch.where(since > 0, since, self.rate)  # if observed twice in an epoch
         if self.policy == "ucb":
             self.visits[index] += 1
         if self.policy == "exp":
@@ -216,7 +216,7 @@ class DIHCL(Method):
         return {"share": self.share}
 
     def _episode(self, epoch: int) -> int:
-        """How many episodes have begun, 0 in the warm-up."""
+        """The number of episodes begun, 0 in the warm-up."""
         if self.episodes is None or epoch <= self.warmup:
             return max(0, epoch - self.warmup)
         return sum(start <= epoch for start in self.episodes)
@@ -227,7 +227,7 @@ def _correct(step: Step) -> Tensor:
     fits = isinstance(logits, Tensor) and logits.ndim == 2 and isinstance(y, Tensor) and y.shape == logits.shape[:1]
     if not fits or y.is_floating_point():
         raise TypeError(
-            "hardness='flip' needs outputs (B, classes) and targets (B,) of class numbers, and this step has "
+            "hardness='flip' needs outputs (B, classes) and targets (B,) of class numbers, but this step has "
             f"{_kind(logits)} and {_kind(y)}; use 'loss' or 'change'"
         )
     return logits.detach().argmax(1) == y
@@ -241,6 +241,6 @@ register(
     "dihcl",
     DIHCL,
     "fewer and fewer rows, drawn by how hard they have been over the run",
-    when="Clean labels and a small budget: it drops what is learned. Not where labels are wrong: they stay hard.",
-    cost="No pass; fewer steps after the warm-up; 9 bytes a sample, 26 for 'change' and 'flip'.",
+    when="Clean labels and a small budget: it drops rows that are learned. Not with wrong labels, which stay hard.",
+    cost="No extra pass; fewer steps after the warm-up; 9 bytes per sample, 26 for 'change' and 'flip'.",
 )

@@ -1,4 +1,4 @@
-"""DRW: deferred re-weighting, rare classes count more in the last epochs."""
+"""DRW: deferred re-weighting, which makes rare classes count more in the last epochs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DRW(Resizing, Method):
         beta: float = 0.9999,
         counts: Tensor | Sequence[int] | None = None,
     ) -> Self:
-        """Four fifths of the run have equal weights if nothing else is said."""
+        """Four fifths of the run have equal weights by default."""
         return cls(round(0.8 * epochs) if start is None else start, beta, counts)
 
     def plan(self, epoch: Epoch) -> None:
@@ -78,11 +78,11 @@ class DRW(Resizing, Method):
         """Equal weights at first, then those of the rows' classes."""
         if step.epoch <= self.start:
             return step.uniform()
-        rows = len(step.losses)  # asked for, so that nobody weighs rows whose labels are not known yet
+        rows = len(step.losses)  # reads the losses, since labels must be known to weight these rows
         return step.normalise(self.log_weights[check_labels(step.batch.y, "DRW")[:rows]])
 
     def _count(self, counts: Tensor) -> None:
-        """Weights by counts; a class without rows is never asked for."""
+        """Weights by counts; classes without rows are not used."""
         present, weights = counts > 0, torch.ones(len(counts), dtype=torch.float64)
         weights[present] = effective_weights(counts[present], self.beta)
         self.log_weights = weights.log().to(self.log_weights.device)
@@ -92,7 +92,7 @@ register(
     "drw",
     DRW,
     "rare classes count more in the last fifth of the run",
-    when="Uneven classes and right labels, with `losses.LDAM` or plain cross-entropy. Drop the learning rate where it "
+    when="Imbalanced classes, right labels; use `losses.LDAM` or plain cross-entropy. Lower the learning rate when it "
     "starts, as the authors do.",
     cost="One reading of the labels without counts=; nothing else.",
 )

@@ -1,4 +1,4 @@
-"""EfficientTrain: images by their low frequencies first, smaller and hardly augmented; everything later."""
+"""EfficientTrain: small, low-frequency, weakly augmented images first; full images later."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class EfficientTrain(Method):
 
     In epoch k of T, images of H x W become B x B ones that hold exactly the lowest frequencies (low-frequency
     cropping), with B / H = 5/7 for the first 60 % of the run, 6/7 until 80 %, and the whole image afterwards: the
-    stages of the paper. The images really are smaller: over a run of a fully convolutional network 65 % of the pixels
-    are processed. Before the crop they are augmented with a magnitude that grows linearly from 0 to its maximum.
-    Measuring and evaluation see whole images.
+    stages of the paper. The images are really smaller: a fully convolutional network processes 65 % of the pixels over
+    a run. Before the crop they are augmented with a magnitude that grows linearly from 0 to its maximum. Measuring and
+    evaluation see whole images.
 
-    The paper's augmentation is RandAug; here it is a small set of operations on tensors of any scale
+    The paper's augmentation is RandAug; here it is a small set of tensor operations for any scale
     (``functional.frequency.augment``), or ``augment``. With torchvision, ``functional.frequency.RandAugment`` and
-    ``magnitude=0.9`` are the paper's. Augmentation that the data set already does stays.
+    ``magnitude=0.9`` are the paper's. Augmentation by the data set is kept.
 
     Args:
         epochs: T, the epochs of the run.
         stages: (end as a share of the run, share of the side), in order; the whole image afterwards. Sides are rounded
             to even numbers, which networks that halve their maps prefer.
         magnitude: The last epoch's magnitude in [0, 1]; 0 turns augmentation off.
-        augment: ``augment(x, magnitude, generator) -> x`` in place of the library's own operations.
-        keep_size: Keep the image's size and only filter it, for networks that cannot take smaller images; then no
-            computation is saved.
+        augment: ``augment(x, magnitude, generator) -> x``, instead of the library's operations.
+        keep_size: Keep the image's size and only filter it, for networks that cannot take smaller images; saves no
+            computation.
 
     Example:
         >>> method = EfficientTrain(epochs=10, magnitude=0)
@@ -71,10 +71,10 @@ class EfficientTrain(Method):
         self.stages, self.magnitude = tuple(stages), magnitude
         self.augment, self.keep_size = augment, keep_size
         self.register_buffer("shown", torch.zeros(2, dtype=torch.float64))
-        self._accepted: set[tuple[int, int]] = set()  # sizes the network is known to take; looked up anew in a new run
+        self._accepted: set[tuple[int, int]] = set()  # sizes that the network accepts, checked once per run
 
     def plan(self, epoch: Epoch) -> None:
-        """Notes the bandwidth and the magnitude for the report; every row is visited."""
+        """Stores the bandwidth and the magnitude for the report; every row is visited."""
         self.shown.copy_(torch.tensor([self._share(epoch.number), self._magnitude(epoch.number)], dtype=torch.float64))
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
@@ -86,7 +86,7 @@ class EfficientTrain(Method):
         places = isinstance(batch.y, Mapping | list | tuple) or (isinstance(batch.y, Tensor) and batch.y.ndim > 2)
         if places and (magnitude > 0 or not self.keep_size):
             raise TypeError(
-                "EfficientTrain crops and augments images, and targets that belong to places in them (masks, boxes) "
+                "EfficientTrain crops and augments images, but targets that belong to positions (masks, boxes) "
                 "would no longer fit; pass keep_size=True and magnitude=0.0"
             )
         if magnitude > 0:
@@ -110,7 +110,7 @@ class EfficientTrain(Method):
         return growing_magnitude(epoch, self.epochs, self.magnitude)
 
     def _try(self, model: nn.Module, batch: Batch, full: tuple[int, ...]) -> None:
-        """Two images of a new size go through the network, so that one that cannot take them says so in our words."""
+        """Runs two images of a new size through the network, to raise a clear error if it cannot take them."""
         size = (batch.x.shape[-2], batch.x.shape[-1])
         if size in self._accepted or size == full or batch.task is None:
             return
@@ -137,7 +137,7 @@ def _images(x: Any) -> Tensor:
 register(
     "efficient-train",
     EfficientTrain,
-    "images by their low frequencies and hardly augmented first, everything later",
+    "low-frequency, weakly augmented images first, full images later",
     when="Image networks that take any size: the same data in less time. With keep_size=True any network, no saving.",
-    cost="Less than nothing: 65 % of the pixels over a run; two Fourier transforms of each image.",
+    cost="Saves time: 65 % of the pixels over a run; two Fourier transforms of each image.",
 )

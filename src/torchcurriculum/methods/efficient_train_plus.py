@@ -1,4 +1,4 @@
-"""EfficientTrain++: the sizes of the images by shares of the computation, not of the epochs."""
+"""EfficientTrain++: image sizes by shares of the computation, not of the epochs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ PAPER_BUDGET = ((0.2, 96 / 224), (0.6, 160 / 224))
 class EfficientTrainPlus(EfficientTrain):
     r"""EfficientTrain++: low-frequency crops of 3/7 of the side for 20 % of the computation, 5/7 until 60 %, then all.
 
-    An epoch of small images costs less, so of the epochs of a run 48 % see 3/7 of the side, 34 % 5/7 and 18 % all of
-    it: 454 such epochs cost as much as 200 of whole images. The magnitude of the augmentation rises in ten steps of
-    equal computation from 0 to 0.9 of ``magnitude``, as in the authors' scripts.
+    Epochs of small images cost less, so 48 % of the epochs use 3/7 of the side, 34 % 5/7 and 18 % all of it: 454 such
+    epochs cost as much as 200 of whole images. The magnitude of the augmentation rises in ten steps of equal
+    computation from 0 to 0.9 of ``magnitude``, as in the authors' scripts.
 
-    What is not here, because it belongs to the loop and not to a method: the authors keep the learning rate's schedule
-    in step with the computation (ours sees only epochs), they give small images larger parts of the same batch and so
-    accumulate fewer gradients, and their replay buffer reuses decoded images where the processor is slow.
+    Not implemented, because it belongs to the loop: the authors' learning-rate schedule follows the computation (ours
+    sees only epochs), they use larger micro-batches for small images and so accumulate fewer gradients, and their
+    replay buffer reuses decoded images if the CPU is slow.
 
     Args:
-        epochs: T, the epochs of the run, long and short ones.
+        epochs: T, the epochs of the run, counting long and short ones.
         stages: (end as a share of the epochs, share of the side), in order. ``for_run`` takes the paper's, by
             ``functional.frequency.stages_of_computation``.
         magnitude: As for ``EfficientTrain``.
@@ -53,7 +53,7 @@ class EfficientTrainPlus(EfficientTrain):
 
     @cached_property
     def _spent(self) -> list[float]:
-        """The computation before each epoch, and at last that of the run."""
+        """The computation before each epoch, and finally that of the run."""
         costs = (self._share(number) ** 2 for number in range(1, self.epochs + 1))
         return list(accumulate(costs, initial=0.0))
 
@@ -66,7 +66,7 @@ class EfficientTrainPlus(EfficientTrain):
 register(
     "efficient-train-plus",
     EfficientTrainPlus,
-    "EfficientTrain with the sizes of the images by shares of the computation",
-    when="As efficient-train, where many short epochs are no burden: the loader and the learning rate's schedule are.",
-    cost="Less than nothing: 44 % of the pixels of as many whole epochs; two Fourier transforms of each image.",
+    "EfficientTrain with image sizes by shares of the computation",
+    when="As efficient-train, if the loader and the learning-rate schedule can handle many short epochs.",
+    cost="Saves time: 44 % of the pixels of as many full epochs; two Fourier transforms of each image.",
 )

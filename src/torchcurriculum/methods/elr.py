@@ -1,4 +1,4 @@
-"""ELR: early-learning regularisation, a pull towards what the network predicted before."""
+"""ELR: early-learning regularisation, which pulls predictions towards earlier ones."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ELR(Remembering):
     r"""Early-learning regularisation: :math:`L_i + \lambda \log(1 - \langle p_i, t_i \rangle)`, averaged.
 
     The target t is a running mean of the row's predictions, :math:`t \leftarrow \beta t + (1 - \beta) p`, and
-    takes no gradient. Its pull cancels the gradient of a label that the network contradicts, so that wrong labels are
-    not memorised. The weights are equal: ELR changes the loss, not how much a row counts.
+    takes no gradient. It cancels the gradient of labels that the network contradicts, so that wrong labels are not
+    memorised. All weights are equal: ELR changes the loss, not the weights.
 
-    As the authors' code has it: t starts at zero, takes in this step's prediction before it is used, and probabilities
-    are kept 1e-4 from 0 and 1. L is the user's ``loss_fn``. ELR+ (two networks, weight averaging and mixup) is not
+    As in the authors' code, t starts at zero, is updated with this step's prediction before use, and probabilities are
+    kept 1e-4 away from 0 and 1. L is the user's ``loss_fn``. ELR+ (two networks, weight averaging and mixup) is not
     here.
 
     Args:
@@ -49,9 +49,9 @@ class ELR(Remembering):
         self.lam = lam
 
     def weigh(self, step: Step) -> Tensor:
-        """Equal weights, after the targets have taken this batch in."""
+        """Equal weights, after updating the targets with this batch."""
         logits, _ = classes_of(step, "ELR")
-        self.remember(step, early_learning_target(logits.detach()))
+        self.update_average(step, early_learning_target(logits.detach()))
         return step.uniform()
 
     def loss(self, step: Step) -> Tensor:
@@ -67,7 +67,7 @@ register(
     ELR,
     "a regulariser pulls each prediction towards the row's earlier ones, against wrong labels",
     when="Many wrong labels, classes that the network learns before it memorises, and no estimate of the noise rate. "
-    "More classes want a larger lam and beta. Digits, 40 % wrong, five seeds, last epoch: 95.36 ± 0.81; plain training "
+    "More classes need larger lam and beta. Digits, 40 % wrong, five seeds, last epoch: 95.36 ± 0.81; plain training "
     "72.69 ± 8.15.",
-    cost="No extra pass; 4 C bytes a sample.",
+    cost="No extra pass; 4 C bytes per sample.",
 )

@@ -19,9 +19,9 @@ __all__ = ["EMA"]
 class EMA(Wrapper):
     r"""Weight averaging: :math:`\bar\theta \leftarrow d_t \bar\theta + (1 - d_t)\,\theta`, around any method.
 
-    Training is that of the method inside, bit for bit; the average is for evaluation. ``averaged_model(model)`` gives
-    it as a model. :math:`d_t = \min(d, (1 + t)/(10 + t))` in step t, so that the average leaves the first weights
-    behind early. Statistics of batch norm are averaged in the same way, and counters are copied.
+    Training is that of the method inside, bit for bit; the average is for evaluation. ``averaged_model(model)`` returns
+    it as a model. :math:`d_t = \min(d, (1 + t)/(10 + t))` in step t, so that the initial weights are soon forgotten.
+    Statistics of batch norm are averaged in the same way, and counters are copied.
 
     A method sees the weights before a step, not after it, so the average ends with the weights before the last step.
 
@@ -64,7 +64,7 @@ class EMA(Wrapper):
         return self.method
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """The inner method's; the average takes in the weights of the model."""
+        """The inner method's; updates the average with the weights of the model."""
         net = bare(model)
         if not self.average.known:
             self.average.take(net)
@@ -83,8 +83,8 @@ register(
     EMA,
     "an average of the weights over the last steps, for evaluation, around any method",
     when="An average of the weights is steadier than the last ones. It changes what you evaluate, not how you train: "
-    "use `EMA(method)` and `averaged_model(model)` in a loop of your own; tables of `curriculum run` show the weights "
-    "without averaging. It is no cure for wrong labels: digits, 40 % wrong, five seeds, last epoch: 73.17 ± 7.86 with "
+    "use `EMA(method)` and `averaged_model(model)` in your own loop; tables of `curriculum run` show the weights "
+    "without averaging. It does not cure wrong labels: digits, 40 % wrong, five seeds, last epoch: 73.17 ± 7.86 with "
     "decay=0.99; plain training 72.69 ± 8.15.",
-    cost="No extra pass; once the parameters in memory, and one element-wise operation on them in each step.",
+    cost="No extra pass; one copy of the parameters in memory, and one element-wise operation on them in each step.",
 )

@@ -1,4 +1,4 @@
-"""Weights that the user has: a column of the data says how much each row counts."""
+"""User-given weights: a column of the data is the weight of each row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GivenWeights(Method):
 
     Args:
         n: Rows of the training set.
-        weights: (N,) numbers of zero and more, for example a column that says how sure an annotator was.
+        weights: (N,) numbers >= 0, for example a column with the annotator's confidence.
 
     Attributes:
         weights: (N,) float64, summing to one.
@@ -42,7 +42,7 @@ class GivenWeights(Method):
         values = checks.row_values("weights", weights, self.n).double()
         if not bool(((values >= 0) & values.isfinite()).all()) or not bool(values.any()):
             low, high = values.min().item(), values.max().item()
-            raise ValueError(f"weights must be finite, zero or more, and not all zero; they go from {low} to {high}")
+            raise ValueError(f"weights must be finite, at least zero and not all zero; they range from {low} to {high}")
         self.register_buffer("factors", values / values.mean(), persistent=False)
 
     @property
@@ -58,8 +58,8 @@ class GivenWeights(Method):
 register(
     "given-weights",
     GivenWeights,
-    "every row counts as much as a column of yours says",
-    when="The data says how much a row is worth: how sure an annotator was, how often a text stands in a corpus, how "
+    "weights from a column of your data",
+    when="The data has a weight per row: the confidence of an annotator, how often a text occurs in a corpus, how "
     "clear a preference is.",
-    cost="8 bytes a sample.",
+    cost="8 bytes per sample.",
 )

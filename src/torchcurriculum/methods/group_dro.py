@@ -21,12 +21,12 @@ class GroupDRO(Method):
     In every step :math:`q_g \leftarrow q_g \exp(\eta (L_g + C / \sqrt{n_g}))`, normalised, with the mean loss
     :math:`L_g` of the group in the batch and its size :math:`n_g` in the training set; a row of group g counts
     :math:`q_g` over the rows of g in the batch. The weights of a batch sum to the q of the groups in it. The adjustment
-    C makes up for small groups being learnt by heart.
+    C compensates for the memorisation of small groups.
 
     As in the authors' code, and unlike the paper's algorithm, which draws one group at a time, a batch holds rows of
-    several groups, and a group that it lacks has the loss 0. The authors balance groups in their batches and regularise
-    strongly (weight decay of 0.1 and more, or early stopping), without which the worst group is learnt by heart, too:
-    both are up to you. Their code leaves the adjustment out unless all C are positive; with one C that is the same.
+    several groups, and groups missing from it have loss 0. The authors balance groups in their batches and regularise
+    strongly (weight decay of 0.1 and more, or early stopping), without which the worst group is memorised, too; both
+    are up to you. Their code uses the adjustment only if all C are positive, which is the same with a single C.
 
     Args:
         n: Rows of the training set.
@@ -72,7 +72,7 @@ class GroupDRO(Method):
         return self.log_q.exp()
 
     def weigh(self, step: Step) -> Tensor:
-        """q of the row's group over its rows in the global batch, after q has taken this batch in."""
+        """q of the row's group over its rows in the global batch, after updating q with this batch."""
         mine = self.groups[step.index]
         sums, counts = step.total(group_means(step.losses.detach(), mine, len(self.log_q)))
         self.log_q.copy_(ascend(self.log_q, sums / counts.clamp_min(1), self.step_size, self.adjustments))
@@ -87,8 +87,8 @@ class GroupDRO(Method):
 register(
     "group-dro",
     GroupDRO,
-    "the groups of highest loss count more and more: the worst group's loss is made small",
-    when="You know groups that must not be left behind, and measure the worst group's accuracy. Regularise more than "
+    "minimises the loss of the worst group by increasing its weight",
+    when="You know groups that must not be neglected, and measure the worst group's accuracy. Regularise more than "
     "usual. Without groups, see `jtt`. Needs groups=.",
-    cost="No extra pass; a few operations on B losses; 8 bytes a sample.",
+    cost="No extra pass; a few operations on B losses; 8 bytes per sample.",
 )

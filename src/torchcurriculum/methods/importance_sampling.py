@@ -1,4 +1,4 @@
-"""Importance sampling: rows are drawn by their loss or by a bound of their gradient, and count the less for it."""
+"""Importance sampling: draws rows by their loss or a bound of their gradient, with inverse weights."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ImportanceSampling(Method):
 
     :math:`\hat G_i` is the norm of the loss's gradient for the outputs, for cross-entropy
     :math:`\lVert softmax(z_i) - y_i \rVert_2`, which bounds the norm of the row's gradient up to a constant; or the
-    loss. Weighted so, the expected gradient is that of plain training, with less variance. It is worth its price only
-    once scores are uneven: while :math:`\tau = \sqrt{N \sum p_i^2}` is at most ``threshold``, an epoch is a plain one.
+    loss. With these weights the expected gradient is that of plain training, with less variance. It pays off only once
+    scores are uneven: while :math:`\tau = \sqrt{N \sum p_i^2}` is at most ``threshold``, an epoch is plain training.
 
-    What differs from the paper, by its authors' code: there a large batch is scored at each step and a small one drawn
+    Differences from the paper and its authors' code: there a large batch is scored at each step and a small one drawn
     from it. Here all rows are scored at the start of an epoch and the rows of the epoch are drawn from all, because
-    ``plan`` is the verb that saves steps; tau is then that of all scores, not a moving average over batches. A row
-    drawn twice is visited once and counts twice, and row i is drawn :math:`\lfloor M p_i + u_i \rfloor` times, which
-    has the mean of drawing with replacement and less variance.
+    only ``plan`` saves steps; tau is then that of all scores, not a moving average over batches. A row drawn twice is
+    visited once and counts twice, and row i is drawn :math:`\lfloor M p_i + u_i \rfloor` times, which has the mean of
+    drawing with replacement and less variance.
 
     Args:
         n: Rows of the training set.
@@ -76,15 +76,15 @@ class ImportanceSampling(Method):
         self.register_buffer("tau", torch.ones((), dtype=torch.float64))
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """The rows drawn; all while the scores are even, or while a loss is not known."""
+        """The drawn rows; all while the scores are even or a loss is unknown."""
         self.factor.fill_(1.0)
         scores = (epoch.losses() if self.score == "loss" else epoch.measure(_bounds)).to(self.factor)
         if not bool(scores.isfinite().all()):
             return None
         if bool((scores < 0).any()):
             raise ValueError(
-                "importance sampling draws rows by losses of zero and more, and some are negative; pass "
-                "score='gradient', or a loss that is not"
+                "importance sampling needs losses of at least zero, but some are negative; pass "
+                "score='gradient' or a non-negative loss"
             )
         scores = torch.where(scores >= checks.NAN_LOSS, 0.0, scores)  # rows that cannot be trained on
         self.tau.copy_(variance_reduction(scores))
@@ -120,9 +120,9 @@ def _bounds(model: nn.Module, batch: Batch) -> Tensor:
 register(
     "importance-sampling",
     ImportanceSampling,
-    "rows are drawn by a bound of their gradient, or by their loss, and count the less for it",
-    when="Long runs on clean sets where most rows are learnt: fewer steps for the same expected gradient. Not where "
+    "draws rows by their loss or a bound of their gradient, with inverse weights",
+    when="Long runs on clean sets where most rows are learnt: fewer steps for the same expected gradient. Not if "
     "labels are wrong: their gradients are the largest.",
-    cost="One forward pass over the set for each epoch (score='loss' with measure='running': none), then about a third "
-    "of the steps once tau exceeds the threshold; 8 bytes a sample.",
+    cost="One forward pass over the set per epoch (score='loss' with measure='running': none), then about a third "
+    "of the steps once tau exceeds the threshold; 8 bytes per sample.",
 )

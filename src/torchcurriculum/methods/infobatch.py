@@ -1,4 +1,4 @@
-"""InfoBatch: rows of low loss are left out at random, and those kept stand for them."""
+"""InfoBatch: randomly skips rows of low loss and up-weights the rest of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class InfoBatch(Method):
     At the start of an epoch, each row whose last loss is below the mean of all last losses is left out with probability
     r; the low-loss rows that stay get the weight :math:`\frac{1}{1-r}`, all others 1, so that the expected sum of the
     gradients over an epoch is that of the whole set. The first epoch, when no loss is known, and all after the share
-    delta of the run train on everything. The losses are those seen while training: no extra pass.
+    delta of the run train on everything. Uses the losses seen in training, without an extra pass.
 
-    Weights of a batch are these factors over the batch's size, as in the paper: they sum to one where nothing is
-    rescaled, and to at most :math:`\frac{1}{1-r}`.
+    Weights of a batch are these factors over the batch's size, as in the paper: they sum to one if nothing is rescaled,
+    and to at most :math:`\frac{1}{1-r}`.
 
     Args:
         n: Rows of the training set.
@@ -59,14 +59,14 @@ class InfoBatch(Method):
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The rows that are not pruned; all in the first epoch and in the last share of the run."""
         last = epoch.last
-        self.scaled = self.scaled.to(last.device).zero_()  # in place, where a captured step reads it
+        self.scaled = self.scaled.to(last.device).zero_()  # in place: a captured step reads it
         if self.ratio == 0 or epoch.number > math.floor(self.delta * self.epochs + 1e-9):
             return None
         if not bool(last.isfinite().any()):
             if epoch.number > 1:
                 raise ValueError(
-                    f"InfoBatch prunes by the losses seen while training, and in epoch {epoch.number} there are none: "
-                    "a method that trains on mixtures of rows notes no loss of a row"
+                    f"InfoBatch prunes by the losses seen in training, but in epoch {epoch.number} there are none: "
+                    "a method that trains on mixtures of rows stores no per-row losses"
                 )
             return None
         keep, scaled = soft_prune(last, self.ratio, epoch.generator("infobatch", last.device))
@@ -82,14 +82,14 @@ class InfoBatch(Method):
         return self.factor(step.index).to(step.index.device) * step.uniform()
 
     def report(self) -> Mapping[str, Any]:
-        """How many rows count for pruned ones, too."""
+        """The number of rows that also count for pruned ones."""
         return {"rescaled": int(self.scaled.sum())}
 
 
 register(
     "infobatch",
     InfoBatch,
-    "rows of low loss are left out at random, and those kept count for them",
-    when="Large clean sets and long runs: fewer steps for the same accuracy. It is no help against wrong labels.",
-    cost="Less than nothing: each epoch leaves out about half of the low-loss rows; no extra pass; 1 byte a sample.",
+    "randomly skips rows of low loss and up-weights the rest of them",
+    when="Large clean sets and long runs: fewer steps for the same accuracy. It does not help against wrong labels.",
+    cost="Saves time: each epoch skips about half of the low-loss rows; no extra pass; 1 byte per sample.",
 )

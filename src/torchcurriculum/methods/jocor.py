@@ -19,23 +19,23 @@ class JoCoR(Forgetting):
 
     The mean is over the :math:`\lfloor R(T) B \rfloor` rows of a batch for which this joint loss is smallest, with
     Co-teaching's :math:`R(T) = 1 - \tau \min(T / T_k, 1)`: rows on which the networks agree with the label and with
-    each other. The user's model is network 1: the loop trains and evaluates it as ever. The method holds network 2, of
+    each other. The user's model is network 1: the loop trains and evaluates it as usual. The method holds network 2, of
     the same structure with other initial weights; ``weigh`` chooses the rows and trains it, ``loss`` gives network 1
     its part of the joint loss, in which the outputs of network 2 are constants.
 
-    What differs from the authors' code: network 2 has its own Adam with a constant rate, because a method does not see
+    Differences from the authors' code: network 2 has its own Adam with a constant rate, because a method does not see
     the user's optimizer (theirs is one Adam with 0.001 over both, with a decay after epoch 80); and R(T) is that of
     the paper, which reaches tau one epoch later. L is the user's ``loss_fn``.
 
     Args:
         gradual: T_k, the epochs until the whole share is left out. ``for_run`` takes the authors' 10, or a quarter
             of a run that is shorter than forty epochs.
-        forget: tau, the share of wrong labels; half of it where labels go wrong in one direction only. 0.2 is the
+        forget: tau, the share of wrong labels; half of it if labels are wrong in one direction only. 0.2 is the
             default of the authors' program.
         lam: lambda in [0, 1]. 0.1 is the default of the authors' program; their example for MNIST has 0.95.
         lr: Adam's learning rate for network 2.
-        net: Network 2 before training, built as the model is. By default the layers of a copy draw initial weights of
-            their own, so nothing of a pretrained model is kept but its frozen parameters; pass a second one then.
+        net: Network 2 before training, built like the model. By default the layers of a copy are re-initialised, so
+            only frozen parameters of a pretrained model are kept; pass a second one then.
 
     Reference:
         Wei et al., Combating Noisy Labels by Agreement: A Joint Training Method with Co-Regularization, CVPR 2020.
@@ -48,7 +48,7 @@ class JoCoR(Forgetting):
         checks.real("lam", lam, "[0, 1]")
         self.lam = lam
         self.peer = Peer(lr, net)
-        self._others: tuple[Tensor, Tensor] | None = None  # outputs and losses of network 2 on the batch in hand
+        self._others: tuple[Tensor, Tensor] | None = None  # outputs and losses of network 2 on the current batch
 
     def plan(self, epoch: Epoch) -> None:
         """All rows; network 2 gets its initial weights before the first epoch."""
@@ -74,7 +74,7 @@ class JoCoR(Forgetting):
         return step.with_(losses=joint).reduce(weights)
 
     def second_model(self, model: nn.Module) -> nn.Module:
-        """Network 2: a copy of ``model`` with its weights, for evaluation or an ensemble."""
+        """A copy of ``model`` with the weights of network 2, for evaluation or an ensemble."""
         return self.peer.model_like(model)
 
 
@@ -82,8 +82,8 @@ register(
     "jocor",
     JoCoR,
     "two networks that are pulled together, trained on the rows with small joint losses",
-    when="The share of wrong labels is roughly known, and time for two networks. lam matters. Digits, 40 % wrong, "
-    "five seeds, last epoch, forget=0.4: 92.58 ± 1.66 with lam=0.1, 61.15 ± 13.42 with lam=0.85; plain training "
+    when="The share of wrong labels is roughly known, and you can afford two networks. lam matters. Digits, 40 % wrong,"
+    " five seeds, last epoch, forget=0.4: 92.58 ± 1.66 with lam=0.1, 61.15 ± 13.42 with lam=0.85; plain training "
     "72.69 ± 8.15.",
     cost="A forward and a backward pass of the second network in each step; three times the parameters in memory, none "
     "for each sample.",

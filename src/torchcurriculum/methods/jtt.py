@@ -1,4 +1,4 @@
-"""Just Train Twice: what plain training gets wrong after some epochs counts more from then on."""
+"""Just Train Twice: rows that plain training gets wrong after some epochs count more afterwards."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class JTT(Method):
     E is the error set: the rows that the model classifies wrongly after the first T epochs, in evaluation mode. They
     count lambda times from then on, normalised over the batch.
 
-    What differs from the paper: there the second stage trains another model from the start, and rows of E are drawn
-    lambda times as often. Here the same run goes on unless you begin the second stage with a new model and optimizer,
+    Differences from the paper: there the second stage trains another model from the start, and rows of E are drawn
+    lambda times as often. Here the same run continues unless you start the second stage with a new model and optimizer,
     for example in a second run with ``errors=method.errors``; and rows count lambda times, which in a batch without
     rows of E is the average loss. The authors' code adds lambda copies, so its rows count lambda + 1 times; this
     follows the paper.
@@ -60,14 +60,14 @@ class JTT(Method):
         if (errors is None) != (first > 0):
             given = "no errors=" if errors is None else "errors="
             raise ValueError(
-                f"first={first} of JTT with {given}: give first=1 or more to find the errors, or errors= and first=0"
+                f"first={first} of JTT with {given}: pass first=1 or more to find the errors, or errors= and first=0"
             )
         self.weight = weight
         self.register_buffer("errors", found.bool())
 
     @classmethod
     def for_run(cls, n: int, epochs: int, first: int | None = None, errors: Any = None, **options: Any) -> Self:
-        """A fifth of the run is the first stage; none of it with ``errors``."""
+        """The first stage is a fifth of the run; with ``errors`` there is none."""
         usual = max(1, epochs // 5) if errors is None else 0
         return cls(n, usual if first is None else first, errors=errors, **options)
 
@@ -88,7 +88,7 @@ class JTT(Method):
         return step.normalise(factor.log())
 
     def report(self) -> Mapping[str, Any]:
-        """How many rows are in the error set."""
+        """The size of the error set."""
         return {"errors": int(self.errors.sum())}
 
 
@@ -104,7 +104,7 @@ register(
     "jtt",
     JTT,
     "rows that plain training gets wrong after some epochs count many times as much",
-    when="Some group is left behind and you do not know which rows are in it, but can choose first and weight by a "
-    "validation set that does. Not where labels are wrong: they are the errors.",
-    cost="One forward pass in the whole run; 1 byte a sample.",
+    when="Some unknown group is neglected, but you can choose first and weight by a "
+    "validation set with known groups. Not with wrong labels: they would be the errors.",
+    cost="One forward pass in the whole run; 1 byte per sample.",
 )

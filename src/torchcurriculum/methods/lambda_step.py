@@ -16,19 +16,18 @@ class LambdaStep(Ranked):
     r"""Paced curriculum: epoch t trains on the easiest share lambda_t of the rows, with the average loss.
 
     :math:`\lambda_t = \min(1, (\frac tT (1 - \lambda_0^p) + \lambda_0^p)^{1/p})`; linear is p = 1, geometric
-    :math:`\lambda_0^{1 - t/T}`. After T epochs everything is in use.
+    :math:`\lambda_0^{1 - t/T}`. After T epochs all rows are in use.
 
-    What differs from the paper, by its authors' code: that keeps the classes balanced in every subset, starts from 4 %
+    Differences from the paper and its authors' code: that keeps the classes balanced in every subset, starts from 4 %
     and multiplies the share by 1.9 every 100 steps, and scores rows by a support vector machine on the features of a
-    pretrained network. Ours balances only with ``groups=labels``, because targets need not be classes; it paces
-    linearly and by epochs if nothing else is said, and with ``batch_size`` by steps, up to the epoch in which they
-    fall; and without
-    ``scores`` it takes the student's losses after a short warm-up, which needs no other network.
+    pretrained network. Ours balances only with ``groups=labels``, because targets need not be classes. By default it
+    paces linearly and by epochs; with ``batch_size`` by steps, rounded to epochs. Without ``scores`` it uses the
+    student's losses after a short warm-up, which needs no other network.
 
     Args:
         n: Rows of the training set.
         grow: T, epochs from lambda_0 to 1. ``for_run`` takes half of the run.
-        start: lambda_0; 0.1 because one epoch must hold a few batches. 1 is plain training.
+        start: lambda_0; 0.1, so that an epoch has a few batches. 1 is plain training.
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
         scores: (N,) difficulties, lowest first; None measures the student's losses once, at the end of the warm-up.
@@ -78,14 +77,14 @@ for _name, _order, _summary, _when, _passes in (
         "anti",
         "hard",
         "hard rows first: the difficulty order reversed",
-        "To test whether an order helps or any order does. Not where labels are wrong: they come first.",
+        "To test whether the order matters. Not with wrong labels: they would come first.",
         "One forward pass in the whole run without scores, none with",
     ),
     (
         "random",
         "random",
         "a growing random subset: the control arm of every paced curriculum",
-        "Always beside a paced curriculum: it has the same steps and no difficulty.",
+        "Always compare a paced curriculum with it: it takes the same steps without difficulty.",
         "No pass",
     ),
 ):
@@ -94,6 +93,6 @@ for _name, _order, _summary, _when, _passes in (
         LambdaStep,
         _summary,
         when=_when,
-        cost=f"{_passes}; fewer steps while the set grows; 16 bytes a sample.",
+        cost=f"{_passes}; fewer steps while the set grows; 16 bytes per sample.",
         order=_order,
     )

@@ -18,19 +18,19 @@ class LengthWarmup(Method):
     r"""Sequence-length warm-up: :math:`l_t = l_0 + (l_{max} - l_0) \min(1, t / T)`, in steps of ``multiple``.
 
     Without ``lengths``, batches of tokens are cut: every tensor of shape (B, L, ...) in the inputs and targets, where L
-    is that of the integer inputs (``input_ids`` of a dict), keeps its first :math:`l_t` places. t counts rows seen, as
-    epochs, so that it grows from step to step. With ``lengths`` nothing is cut: an epoch trains on the rows of at most
-    :math:`l_t`, or the shortest, and :math:`l_{max}` is the longest; t then counts whole epochs.
+    is that of the integer inputs (``input_ids`` of a dict), keeps its first :math:`l_t` positions. t counts rows seen,
+    in epochs, so that it grows with every step. With ``lengths`` nothing is cut: an epoch trains on the rows of length
+    at most :math:`l_t`, or the shortest, and :math:`l_{max}` is the longest; t then counts whole epochs.
 
-    What differs from the paper, by its authors' code in DeepSpeed: t and T count steps there. Both cut what is left of
-    a sequence away; neither packs it into later batches.
+    What differs from the paper, by its authors' code in DeepSpeed: t and T count steps there. Both discard the rest of
+    a sequence instead of packing it into later batches.
 
     Args:
         n: Rows of the training set.
-        grow: T > 0, in epochs; parts of one count. ``for_run`` takes a fifth of the run.
-        start: l_0; the authors take 8 for short contexts, and 64 and more for longer ones. From the length of the
-            sequences on, it is plain training.
-        multiple: Lengths are rounded down to multiples of this, as half-precision kernels want; the authors' 8.
+        grow: T > 0, in epochs; may be fractional. ``for_run`` takes a fifth of the run.
+        start: l_0; the authors take 8 for short contexts, and 64 and more for longer ones. At the length of the
+            sequences it is plain training.
+        multiple: Lengths are rounded down to multiples of this, for half-precision kernels; the authors' 8.
         lengths: (N,) whole numbers, the length of each row, to choose rows instead of cutting them.
 
     Example:
@@ -60,7 +60,7 @@ class LengthWarmup(Method):
         return cls(n, epochs / 5 if grow is None else grow, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """With ``lengths``, the rows of at most this epoch's length; all else."""
+        """With ``lengths``, the rows of at most this epoch's length; otherwise all."""
         if self.lengths is None:
             return None
         self.length = self._at(epoch.number - 1, int(self.lengths.max()))
@@ -87,11 +87,11 @@ class LengthWarmup(Method):
         return torch.tensor([self.seen, self.length])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self.seen, self.length = (int(value) for value in state)
 
     def _at(self, t: float, whole: int) -> int:
-        """l_t for sequences of length ``whole``: never less than one step, nor more than there is."""
+        """l_t for sequences of length ``whole``: at least one ``multiple`` and at most ``whole``."""
         if t >= self.grow or self.start >= whole:
             return whole
         length = int(self.start + (whole - self.start) * t / self.grow)
@@ -99,7 +99,7 @@ class LengthWarmup(Method):
 
 
 def _rows(index: Tensor) -> int:
-    """Rows of the global batch; a single process does not ask its device."""
+    """Rows of the global batch; does not synchronise in a single process."""
     if distributed.world_size() == 1:
         return len(index)
     return int(distributed.total(torch.tensor(len(index), device=index.device)))
@@ -115,13 +115,13 @@ def _length(x: Any) -> int:
             return part.shape[1]
     shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
     raise TypeError(
-        f"length-warmup cuts tokens, whole numbers of shape (B, L), and the inputs are {shape}; pass lengths= to "
+        f"length-warmup cuts tokens, whole numbers of shape (B, L), but the inputs are {shape}; pass lengths= to "
         "choose rows by their length instead"
     )
 
 
 def _cut(value: Any, whole: int, length: int) -> Any:
-    """Every tensor in ``value`` of shape (B, ``whole``, ...) with its first ``length`` places."""
+    """Every tensor in ``value`` of shape (B, ``whole``, ...) cut to its first ``length`` positions."""
     if isinstance(value, Tensor):
         return value[:, :length] if value.ndim > 1 and value.shape[1] == whole else value
     if isinstance(value, Mapping):
@@ -134,7 +134,6 @@ register(
     LengthWarmup,
     "sequences are cut to a length that grows, or chosen by it",
     when="Language models at large batch sizes and learning rates, where the first steps are unstable. With lengths=, "
-    "any set in which short is easy.",
-    cost="Less than nothing: shorter sequences in the first fifth of the run, or fewer rows; 8 bytes a sample with "
-    "lengths.",
+    "any set in which short rows are easy.",
+    cost="Saves time: shorter sequences in the first fifth of the run, or fewer rows; 8 bytes per sample with lengths.",
 )

@@ -17,26 +17,27 @@ from .registry import register
 __all__ = ["LGL"]
 
 Order = Literal["random", "similar", "dissimilar"]
-WIDTH = 64  # columns of the outputs that similarity looks at
+WIDTH = 64  # columns of the outputs used for similarity
 
 
 class LGL(Method):
     """Local to global learning (LGL): the classes of the problem are added a few at a time.
 
     Stage s of ``interval`` epochs trains on the rows of the first ``start + s * growth`` of the classes. The loss
-    function is called on the logits of these classes alone, with the labels renumbered, so that its softmax and its
-    label smoothing run over the included classes. A loss function with a weight for each class is refused. Once all
-    classes are in, this is plain training.
+    function is called on the logits of only these classes, with renumbered labels, so that softmax and label smoothing
+    run over the included classes. A loss function with class weights is refused. Once all classes are included, this is
+    plain training.
 
-    The first classes are drawn at random; later ones at random too, or one after another nearest to (or farthest from)
-    those included by the distance of mean logits, measured by a pass when classes are added. Distances between mean
-    logits are our choice; the paper measures similarity with features.
+    The first classes are drawn at random; later ones at random too, or one after another by smallest (or largest)
+    distance of mean logits to those included, measured in a pass when classes are added. Distances between mean logits
+    are our choice; the paper measures similarity with features.
 
     Args:
         n: Rows of the training set.
-        interval: Epochs of a stage; ``for_run`` takes a tenth of the run, so that all classes are in after a third.
-        start: Share of the classes in the first stage, at least two classes (the softmax of a single one teaches
-            nothing). At 1 the method is plain training.
+        interval: Epochs of a stage; ``for_run`` takes a tenth of the run, so that all classes are included after a
+            third.
+        start: Share of the classes in the first stage, at least two classes (the softmax of a single class is
+            constant). At 1 the method is plain training.
         growth: Share of the classes added by each stage, at least one class.
         order: ``"random"``, ``"similar"`` or ``"dissimilar"``.
         labels: (N,) labels trained on; by default read from the training set once, without a forward pass.
@@ -67,9 +68,9 @@ class LGL(Method):
         known = torch.full((n,), -1) if labels is None else checks.row_values("labels", labels, n, integers=True).long()
         self.given = labels is not None
         self.register_buffer("labels", known.clone())
-        # (C,) classes in use, of a size known only once the labels are; it travels as extra state.
+        # (C,) classes in use, of a size known only with the labels; saved as extra state.
         self.register_buffer("included", torch.zeros(0, dtype=torch.bool), persistent=False)
-        self.partial = False  # on the host: a step must not wait for the device to know
+        self.partial = False  # on the host, so that a step need not synchronise
         self._kept = torch.zeros(0, dtype=torch.int64)  # the included classes as numbers, for the same reason
 
     @classmethod
@@ -78,7 +79,7 @@ class LGL(Method):
         return cls(n, max(1, epochs // 10) if interval is None else interval, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """The rows of the classes that are included."""
+        """The rows of the included classes."""
         if self.start == 1:
             return None
         if epoch.number == 1 and not self.given:
@@ -99,19 +100,19 @@ class LGL(Method):
         return included[labels].nonzero().flatten()
 
     def loss(self, step: Step) -> Tensor:
-        """The loss over the classes that are included; the plain one once all are."""
+        """The loss over the included classes; the plain one once all are."""
         if not self.partial or not len(step.losses):
             return super().loss(step)
         assert step.batch.task is not None
         loss_fn = step.batch.task.loss_fn
         if getattr(getattr(loss_fn, "criterion", loss_fn), "weight", None) is not None:
-            raise ValueError("LGL calls the loss function on some of the classes, and this one has a weight for each")
+            raise ValueError("LGL calls the loss function on a subset of the classes, but this one has class weights")
         logits, labels = check_classes(step.logits, step.batch.y, "LGL")
         logits, places = keep_classes(logits, labels, self._kept)
-        foreign = places < 0  # which an accelerator would not survive
+        foreign = places < 0  # would crash an accelerator
         if places.device.type == "cpu" and foreign.any():
             rows = step.index[foreign][:8].tolist()
-            raise ValueError(f"LGL's labels are not those of the training set: rows {rows} are of classes left out now")
+            raise ValueError(f"LGL's labels are not those of the training set: rows {rows} have classes left out now")
         losses = loss_fn(logits, places.clamp_min(0))
         return super().loss(step.with_(losses=losses.masked_fill(foreign, torch.nan)))
 
@@ -120,11 +121,11 @@ class LGL(Method):
         return self.included.cpu()
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self._include(state.cpu())
 
     def report(self) -> Mapping[str, Any]:
-        """How many classes are in use, once they are counted."""
+        """The number of classes in use, once known."""
         return {"classes": int(self.included.sum())} if len(self.included) else {}
 
     def _include(self, included: Tensor) -> None:
@@ -153,5 +154,5 @@ register(
     "a few classes first, then more of them",
     when="Classification with many classes. With few classes the first stages are a different, easier problem.",
     cost="One reading of the labels, fewer steps while classes are missing; with order='similar' or 'dissimilar' one "
-    "forward pass over the set for each stage; 8 bytes a sample.",
+    "forward pass over the set for each stage; 8 bytes per sample.",
 )

@@ -1,4 +1,4 @@
-"""LRE: learning to reweight examples by what their gradients do for a meta set."""
+"""LRE: learning to reweight examples by how much their gradients help on a meta set."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class LRE(Method):
     A virtual step :math:`\hat\theta(\epsilon) = \theta - \eta \sum_i \epsilon_i \nabla L_i(\theta)` at
     :math:`\epsilon = 0` and the loss M of a meta batch give
     :math:`u_i = -\partial M(\hat\theta) / \partial \epsilon_i = \eta \langle \nabla L_i, \nabla M \rangle`; weights are
-    :math:`\max(u_i, 0)` divided by their sum, which takes eta out, and all zero if no sample helps. The inner products
-    come from one forward-mode pass over the batch in the direction of the meta gradient; a model with an operation that
-    has no forward mode gets them from a double backward pass, found out in the first step.
+    :math:`\max(u_i, 0)` divided by their sum, which cancels eta; all are zero if no sample helps. The inner products
+    come from one forward-mode pass over the batch in the direction of the meta gradient; if an operation of the model
+    has no forward mode, which the first step detects, from a double backward pass.
 
     Args:
         n: Rows of the training set.
-        meta: The meta set, best with labels known to be right: a pair (x, y) or a dataset (see ``MetaSet``). None holds
+        meta: The meta set, ideally with verified labels: a pair (x, y) or a dataset (see ``MetaSet``). None holds
             out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch, 100 in the paper.
@@ -74,6 +74,6 @@ register(
     LRE,
     "weights are the rectified agreement of each gradient with a meta set's",
     when="You have a small set with right labels (pass it as meta). Held-out rows of a noisy set protect less.",
-    cost="In each step a forward and backward pass over the meta batch and a forward-mode pass over the batch (about "
-    "three forward passes). Without meta=, a tenth of the rows is not trained on. No memory for each sample.",
+    cost="Per step a forward and backward pass over the meta batch and a forward-mode pass over the batch (about "
+    "three forward passes). Without meta=, a tenth of the rows is not trained on. No memory per sample.",
 )

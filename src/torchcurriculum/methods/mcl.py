@@ -22,7 +22,7 @@ from .registry import register
 
 __all__ = ["MCL", "Diversity"]
 
-WIDTH = 32  # columns of the outputs that clustering looks at
+WIDTH = 32  # columns of the outputs used for clustering
 MOST_CLUSTERS = 256
 Diversity = Literal["counts", "facility"]
 
@@ -30,17 +30,17 @@ Diversity = Literal["counts", "facility"]
 class MCL(Method):
     r"""Minimax curriculum learning with diversity (MCL).
 
-    After ``warmup`` epochs on everything, an epoch of episode t trains on the subset
+    After ``warmup`` epochs on all rows, an epoch of episode t trains on the subset
 
     .. math:: \arg\max_{|A| = k_t} \sum_{i \in A} L_i + \lambda_t F(A), \qquad
               k_t = k_0 (1+\Delta)^t, \quad \lambda_t = \lambda_0 (1-\gamma)^t
 
-    with F the diversity of ``functional.mcl.marginal_gains``: a sum over groups of rows of the square root of how many
-    are in A, on the scale of the losses, so that the greedy maximum is exact and costs a sort, not an N x N matrix.
-    Losses are those at the start of the epoch. Groups are k-means clusters of the model's outputs (a random projection
-    of them where they are wide), measured by a pass at the start of each episode.
+    with F the diversity of ``functional.mcl.marginal_gains``: a sum over groups of the square root of their number of
+    rows in A, on the scale of the losses, so that the greedy maximum is exact and costs a sort, not an N x N matrix.
+    Losses are those at the start of the epoch. Groups are k-means clusters of the model's outputs (randomly projected
+    if they are wide), measured in a pass at the start of each episode.
 
-    What differs from the paper: its F compares features, by facility location :math:`\sum_j \max_{i \in A} \omega_{ij}`
+    Differences from the paper: its F compares features, by facility location :math:`\sum_j \max_{i \in A} \omega_{ij}`
     or, in the author's code, by square roots of their sums. That code chooses among 1,000 cluster centres, by a greedy
     search and the losses of the rows nearest to them, and trains on whole clusters. Ours counts the rows of each
     cluster, because the maximum over all N rows is then exact and needs neither N x N similarities nor features.
@@ -49,14 +49,15 @@ class MCL(Method):
 
     Args:
         n: Rows of the training set.
-        warmup: Epochs on everything before the first subset. Outputs mean little before; ``for_run`` takes a fortieth.
+        warmup: Epochs on all rows before the first subset. Outputs mean little before that; ``for_run`` takes a
+            fortieth.
         interval: Epochs of an episode; ``for_run`` takes a tenth of the run.
         factor: 1 + Delta >= 1, by which the subset grows; ``for_run`` makes the last episode train on everything.
         start: k_0 / n. At 1 the method is plain training.
-        strength: lambda_0 >= 0; at 1 diversity weighs as much as the losses.
+        strength: lambda_0 >= 0; at 1 diversity counts as much as the losses.
         decay: 1 - gamma in [0, 1], by which lambda falls; 0.9 is our default, the paper varies it.
         clusters: Number of groups, by default the square root of n, at most 256.
-        groups: (N,) groups of your own (classes, sources, patients) instead of clusters.
+        groups: (N,) your own groups (classes, sources, patients) instead of clusters.
         diversity: ``"counts"`` is ours, ``"facility"`` the paper's facility location, which compares outputs and so
             takes no ``groups``.
 
@@ -92,7 +93,7 @@ class MCL(Method):
         super().__init__()
         checks.one_of("diversity", diversity, get_args(Diversity))
         if diversity == "facility" and groups is not None:
-            raise ValueError("diversity='facility' compares outputs, and groups= have none; leave out one of the two")
+            raise ValueError("diversity='facility' compares outputs, which groups= do not have; pass one of the two")
         self.n = n = checks.whole("n", n, what="the number of training rows")
         self.warmup, self.interval = checks.whole("warmup", warmup, 0), checks.whole("interval", interval)
         checks.real("factor", factor, "[1, inf)")
@@ -129,7 +130,7 @@ class MCL(Method):
         return cls(n, warmup, interval, start ** (-1 / growths) if factor is None else factor, start, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Everything in the warm-up, then the hard and diverse rows."""
+        """All rows in the warm-up, then the hard and diverse rows."""
         past = epoch.number - self.warmup - 1
         if past < 0:
             return None
@@ -148,7 +149,7 @@ class MCL(Method):
         return hard_and_diverse(losses, self.groups.cpu().long(), size, strength)
 
     def report(self) -> Mapping[str, Any]:
-        """lambda of the epoch; the record has the size of the subset as its rows."""
+        """lambda of the epoch."""
         return {"lambda": self.diversity}
 
     def _cluster(self, epoch: Epoch) -> None:
@@ -167,7 +168,7 @@ class MCL(Method):
 
 
 def _known(losses: Tensor) -> Tensor:
-    """A row whose loss nobody has seen yet counts as the hardest that is known."""
+    """A row with an unknown loss counts as hard as the hardest known one."""
     known = losses[losses.isfinite()]
     return torch.where(losses.isfinite(), losses, known.max() if len(known) else 1.0)
 
@@ -176,7 +177,7 @@ register(
     "mcl",
     MCL,
     "hard and diverse subsets that grow, by an exact submodular maximum",
-    when="Clean labels and redundant data: it looks for hard rows, and with wrong labels those are the wrong ones.",
-    cost="One forward pass over the set for each epoch (measure='pass') until the subset is everything, one more for "
-    "each episode to cluster, fewer steps while the subset grows; 4 bytes a sample.",
+    when="Clean labels and redundant data: it prefers hard rows, which with wrong labels are the wrong ones.",
+    cost="One forward pass over the set per epoch (measure='pass') until the subset is the whole set, one more for "
+    "each episode to cluster, fewer steps while the subset grows; 4 bytes per sample.",
 )

@@ -21,21 +21,21 @@ __all__ = ["Mixed"]
 class Mixed(Wrapper):
     r"""mixup biased by a method's weights (over APW it is M-APW).
 
-    With c = w_i / (w_i + w_j) for a pair, the paper says that c replaces mixup's coefficient and prints only the loss.
+    With c = w_i / (w_i + w_j) for a pair, the paper says that c replaces mixup's coefficient, and gives only the loss.
     Three readings of that:
 
     - ``"weights"``, the literal one: inputs and labels are mixed by c. The paper's names ``m-apw-*`` build it.
     - ``"labels"``: inputs by Beta(alpha, alpha), labels by c.
     - ``"beta"``, ours and the one we recommend: inputs and labels by one draw of Beta(2 alpha c, 2 alpha (1 - c)),
       whose mean is c; it is plain mixup when the weights are equal. The names ``m-apw-beta-*`` build it, and so does
-      this class if nothing else is said. ``docs/decisions/0003-mixup.md`` says why.
+      this class by default; see ``docs/decisions/0003-mixup.md``.
 
     The batch loss is the average of the mixed losses. The loss that drives a method's per-batch update (I-weighting)
-    is each row's own, unmixed one, from one more forward pass in evaluation mode; E-weighting pays nothing.
+    is each row's own, unmixed one, from one more forward pass in evaluation mode; E-weighting needs none.
 
     Args:
-        method: A method whose ``weigh`` gives weights of a batch, for example ``APW``.
-        reading: Which of the three.
+        method: A method whose ``weigh`` returns weights of a batch, for example ``APW``.
+        reading: One of the three.
         alpha: mixup's alpha > 0; not used by ``"weights"``.
 
     Reference:
@@ -64,10 +64,10 @@ class Mixed(Wrapper):
         weighting: Weighting = "E",
         nan_strategy: checks.NanStrategy = "error",
     ) -> Self:
-        """M-APW: mixup by the weights of the APW of the run; alpha is 1 if nothing else is said."""
+        """M-APW: mixup by the weights of the APW of the run; alpha is 1 by default."""
         if reading == "weights" and alpha is not None:
             raise ValueError(
-                f"alpha={alpha} would be ignored: reading='weights' mixes by the weights alone and draws nothing; "
+                f"alpha={alpha} would be ignored: reading='weights' mixes by the weights and draws nothing; "
                 "m-apw-beta-e, -i and -ei and reading='labels' have an alpha"
             )
         inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
@@ -75,7 +75,7 @@ class Mixed(Wrapper):
 
     @property
     def now(self) -> Method:
-        """The inner method, whose weights mix."""
+        """The inner method, whose weights are the coefficients."""
         return self.method
 
     def inner(self, epoch: int) -> Method:

@@ -15,7 +15,7 @@ __all__ = ["LARGEST_ALPHA", "Mixup", "Per", "draw_shares", "mix", "partners"]
 
 Per = Literal["pair", "batch"]
 
-LARGEST_ALPHA = 1e6  # by then every share is one half to three digits
+LARGEST_ALPHA = 1e6  # where every share is 0.500
 
 
 def partners(batch: Batch) -> Tensor:
@@ -28,7 +28,7 @@ def mix(batch: Batch, partner: Tensor, input_share: Tensor, label_share: Tensor)
     """The batch mixed with its partners: ``input_share`` of each input stays, ``label_share`` of each loss."""
     if not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
         kind = f"{batch.x.dtype} tensors" if isinstance(batch.x, Tensor) else type(batch.x).__name__
-        raise TypeError(f"mixup averages inputs, which must be floating-point tensors, but this batch has {kind}")
+        raise TypeError(f"mixup averages inputs, so they must be floating-point tensors, but this batch has {kind}")
     if not isinstance(batch.y, Tensor):
         raise TypeError(f"mixup pairs rows with others' targets, which must be a tensor, not {type(batch.y).__name__}")
     share = input_share.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
@@ -47,7 +47,7 @@ def draw_shares(batch: Batch, alpha: float, per: Per) -> Tensor:
 class Mixup(Method):
     r"""mixup: :math:`\tilde x = \lambda x_i + (1-\lambda) x_j` with :math:`\lambda \sim \mathrm{Beta}(a, a)`.
 
-    The loss is the same combination of the two losses on the mixed input; the user's loss function stays as it is.
+    The loss is the same combination of the two losses on the mixed input; the user's loss function is not changed.
     Partners are a permutation of the batch.
 
     Args:
@@ -75,6 +75,6 @@ register(
     "mixup",
     Mixup,
     "convex combinations of two samples and their losses",
-    when="Inputs that can be averaged (images, audio, features) and some wrong labels; it costs confidence.",
+    when="Inputs that can be averaged (images, audio, features) and some wrong labels; it lowers confidence.",
     cost="No extra pass; one more batch in memory.",
 )

@@ -23,7 +23,7 @@ class MWNet(Method):
     A virtual step :math:`\hat\theta = \theta - \eta \sum_i w_i \nabla L_i(\theta)` and the loss M of a meta batch give
     the meta-gradient :math:`\nabla_\Theta M = -\eta \sum_i \nabla_\Theta w_i\, \langle \nabla L_i(\theta), \nabla
     M(\hat\theta) \rangle`, exactly, from the inner products of one forward-mode pass. Theta then takes a step of Adam,
-    and the batch is weighed with the new V.
+    and the batch is weighted with the new V.
 
     Weights are :math:`w_i = V(L_i) / \sum_j V(L_j)` in the virtual and in the real step, as in the authors' scripts for
     WRN-28-10 and for class imbalance. With ``normalise=False`` they are :math:`V(L_i) / B` in both, as in the paper's
@@ -33,18 +33,18 @@ class MWNet(Method):
 
     Args:
         n: Rows of the training set.
-        meta: The meta set, best with labels known to be right: a pair (x, y) or a dataset (see ``MetaSet``). None holds
+        meta: The meta set, ideally with verified labels: a pair (x, y) or a dataset (see ``MetaSet``). None holds
             out rows of the training set, which are then not trained on.
         meta_fraction: Share of rows held out; not used with ``meta``.
         meta_batch: Rows of a meta batch, 100 in the paper.
-        virtual_lr: eta of the virtual step: a number, or a function that gives it in each step. The paper takes the
+        virtual_lr: eta of the virtual step: a number, or a function called in each step. The paper takes the
             learning rate of the model's SGD: ``lambda: optimizer.param_groups[0]["lr"]``. 0.01 lies in the middle of
             its schedule from 0.1 to 0.001.
         lr: Learning rate of V (Adam); the authors' 1e-3.
-        weight_decay: Of V; the authors' 1e-4.
+        weight_decay: Weight decay of V; the authors' 1e-4.
         normalise: True divides V by its sum over the batch, in the virtual and in the real step; False by B in both.
-        features: ``features(step) -> (B, F)``, what V reads beside the loss, without gradients: the class, its size,
-            how long a sentence is. None is the paper's V of the loss alone.
+        features: ``features(step) -> (B, F)``, further inputs of V, without gradients: the class, its size, the length
+            of a sentence. None is the paper's V of only the loss.
 
     Reference:
         Shu et al., Meta-Weight-Net: Learning an Explicit Mapping For Sample Weighting, NeurIPS 2019.
@@ -86,7 +86,7 @@ class MWNet(Method):
             return self._weights(self.weight_of(losses, more), step)
 
     def weight_of(self, losses: Tensor, features: Tensor | None = None) -> Tensor:
-        """(B,) V of each loss, and of its features where V reads any, in (0, 1)."""
+        """(B,) V of each loss and its features, in (0, 1)."""
         inputs = losses.double().unsqueeze(1)
         return torch.sigmoid(self.net.net(inputs if features is None else torch.cat([inputs, features], 1)))
 
@@ -95,7 +95,7 @@ class MWNet(Method):
             return None
         made = self.features(step)
         if isinstance(made, Tensor) and not len(step.losses):
-            made = made[:0]  # a rank without rows has padding in its batch
+            made = made[:0]  # padding on a rank without rows
         if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(step.losses):
             shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
             raise ValueError(f"features must be a tensor of shape ({len(step.losses)}, F) for this batch, got {shape}")
@@ -113,7 +113,7 @@ class MWNet(Method):
         return (products - mean) / torch.where(total == 0, 1.0, total)
 
     def report(self) -> Mapping[str, Any]:
-        """V at a few losses: does the weight fall or rise with the loss? Nothing where V reads more."""
+        """V at a few losses, to show whether weights fall or rise with the loss; nothing if V has features."""
         if self.features is not None:
             return {}
         with torch.no_grad():
@@ -126,7 +126,7 @@ register(
     MWNet,
     "a small network from loss to weight, learnt on a meta set",
     when="You have a small set with right labels (pass it as meta), or classes of very different size.",
-    cost="In each step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
+    cost="Per step a backward pass for the virtual step, a forward and backward pass over the meta batch and a "
     "forward-mode pass over the batch (about three forward passes). Without meta=, a tenth of the rows is not trained "
-    "on. No memory for each sample.",
+    "on. No memory per sample.",
 )

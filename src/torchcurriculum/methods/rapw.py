@@ -194,7 +194,7 @@ class RAPW(Remembering):
             now = torch.stack([now, 1 - now], 1)
         held = self._held(step.index).double()
         self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
-        self.remember(step, now)
+        self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
         return step.normalise(self._targets(step.index, labels).sum(1).double().log())
 

@@ -14,14 +14,14 @@ from ..core import Method, checks
 
 __all__ = ["GROUP", "Entry", "build", "entry", "names", "register"]
 
-GROUP = "torchcurriculum.methods"  # of entry points: a name and the class of an installed package's method
+GROUP = "torchcurriculum.methods"  # entry-point group: a name and the class of an installed package's method
 
 
 @dataclass(frozen=True)
 class Entry:
     """A method's name, its class, what it does in one line, when to use it and what it costs.
 
-    ``fixed`` are the options that the name stands for, such as the weighting of ``apw-e``.
+    ``fixed`` are the options that the name implies, such as the weighting of ``apw-e``.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Entry:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     def options(self) -> dict[str, inspect.Parameter]:
-        """What ``build`` takes for this name: the parameters of ``for_run``, and of the constructor behind it."""
+        """The options of ``build`` for this name: the parameters of ``for_run`` and of the constructor."""
         told = inspect.signature(self.method.for_run).parameters
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in told.values())
         behind = inspect.signature(self.method).parameters if open_ended else {}
@@ -48,18 +48,18 @@ _ENTRIES: dict[str, Entry] = {}
 
 
 def register(name: str, method: type[Method], summary: str, *, when: str, cost: str, **fixed: Any) -> None:
-    """Enters a method under a name; its card in the docs is made from what is said here.
+    """Registers a method under a name; its card in the docs is made from these arguments.
 
     Args:
         name: The name for ``build``.
         method: The class, whose docstring and defaults the card shows.
         summary: What it does, one line without a full stop.
         when: When to use it, and when not: a sentence or two.
-        cost: Extra forward and backward passes, and memory for each sample.
-        fixed: Options that the name stands for.
+        cost: Extra forward and backward passes, and memory per sample.
+        fixed: Options that the name implies.
     """
     if name in _ENTRIES:
-        raise ValueError(f"there are two methods called {name!r}")
+        raise ValueError(f"two methods are named {name!r}")
     _ENTRIES[name] = Entry(name, method, summary, when, cost, fixed)
 
 
@@ -69,7 +69,7 @@ def names() -> Iterable[str]:
 
 
 def entry(name: str) -> Entry:
-    """What is known of a method; an unknown name is answered with the nearest ones.
+    """The entry of a method; for an unknown name the error suggests similar ones.
 
     A name outside the library is ``"package.module:Class"``, or an entry point of the group "torchcurriculum.methods".
     """
@@ -81,7 +81,7 @@ def _outside(name: str) -> Entry:
     if ":" not in name and not points:
         close = difflib.get_close_matches(name, _ENTRIES, n=3)
         hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(_ENTRIES)}"
-        raise ValueError(f"there is no method called {name!r}; {hint}")
+        raise ValueError(f"unknown method {name!r}; {hint}")
     module, _, inside = (points[0].value if points else name).partition(":")
     try:
         found = getattr(import_module(module), inside)
@@ -100,7 +100,7 @@ def build(name: str, n: int, epochs: int, **options: Any) -> Method:
         name: For example ``"apw-e"``; ``names()`` lists them all.
         n: Rows of the training set.
         epochs: Epochs of the run; methods take their default pace from it (APW: q = epochs).
-        options: The method's own; its card lists them.
+        options: Options of the method; its card lists them.
 
     Returns:
         The method, ready for a loop or a ``Curriculum``.
@@ -110,8 +110,8 @@ def build(name: str, n: int, epochs: int, **options: Any) -> Method:
         20
 
     Raises:
-        ValueError: If there is no such method, or a knob has a value that it cannot have.
-        TypeError: If there is no such knob, or it is of another type than the method's class says.
+        ValueError: If the method is unknown, or a knob has an invalid value.
+        TypeError: If a knob is unknown or has the wrong type.
     """
     known = entry(name)
     n, epochs = checks.whole("n", n), checks.whole("epochs", epochs)
@@ -120,5 +120,5 @@ def build(name: str, n: int, epochs: int, **options: Any) -> Method:
         have = ", ".join(taken) or "none"
         raise TypeError(f"{name!r} has no option {', '.join(map(repr, foreign))}; its options are {have}")
     if missing := [word for word, one in taken.items() if one.default is one.empty and word not in options]:
-        raise TypeError(f"{name!r} cannot be made without {', '.join(missing)}; pass {missing[0]}=, see its card")
+        raise TypeError(f"{name!r} needs {', '.join(missing)}; pass {missing[0]}=, see its card")
     return known.method.for_run(n, epochs, **known.fixed, **options)

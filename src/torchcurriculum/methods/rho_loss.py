@@ -1,4 +1,4 @@
-"""RHO-LOSS: train on what is learnable, worth learning and not yet learnt."""
+"""RHO-LOSS: trains on rows that are learnable, worth learning and not yet learnt."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ __all__ = ["RHOLoss"]
 class RHOLoss(Chosen):
     r"""RHO-LOSS: of a large batch, the rows of highest reducible holdout loss :math:`L_i - L_i^{IL}`.
 
-    The irreducible loss :math:`L^{IL}` of a row is that of a model trained on other rows: high where a label is wrong
-    or a row is odd. It is given, or measured once at the start of the run with a model that is given. Of a batch, the
-    share ``fraction`` of highest difference is trained on with the average loss; rows as high as the last of them are
-    taken, too.
+    The irreducible loss :math:`L^{IL}` of a row is that of a model trained on other rows: high if the label is wrong or
+    the row unusual. It is given, or measured once at the start of the run with a given model. Of a batch, the share
+    ``fraction`` of highest difference is trained on with the average loss; ties with the last of them are included.
 
-    What differs from the paper, by its authors' code: there the chosen rows make a batch of their own, for which
-    gradients are computed; here the others have the weight zero, so a step costs as much as a plain one of the large
-    batch. ``scope="epoch"`` saves steps instead: it chooses the same share of the whole set at the start of an epoch.
-    The authors choose in training mode by a pass of its own, this by the losses of the step. Their batch is 320, of
-    which 32 are taken. Choose the learning rate for the rows that are taken: one for the large batch can diverge.
+    Differences from the paper and its authors' code: there gradients are computed only for the chosen rows; here the
+    others have weight zero, so a step costs as much as plain training on the large batch. ``scope="epoch"`` saves steps
+    instead: it chooses the same share of the whole set at the start of an epoch. The authors choose with a separate
+        pass in training mode, this method with the losses of the step. Their batch is 320, of which 32 are taken.
+        Choose the learning rate for the number of rows taken: one for the large batch can diverge.
 
     Args:
         n: Rows of the training set.
-        irreducible: (N,) losses of the training rows by a model that was not trained on them, or such a model, for
-            the same inputs, which is measured once.
+        irreducible: (N,) losses of the training rows by a model that was not trained on them, or such a model with the
+            same inputs, which is run once.
         fraction: The share that is trained on, in (0, 1]; the paper's 0.1. 1 is plain training.
         scope: ``"batch"`` chooses in every batch, ``"epoch"`` once an epoch.
 
@@ -61,12 +60,12 @@ class RHOLoss(Chosen):
         values = torch.zeros(n) if given else checks.row_values("irreducible", irreducible, n)
         if not bool(values.isfinite().all()):
             rows = (~values.isfinite()).nonzero().flatten()
-            raise ValueError(f"irreducible must hold finite losses, and is infinite at rows {rows[:8].tolist()}")
+            raise ValueError(f"irreducible must hold finite losses, but is infinite at rows {rows[:8].tolist()}")
         self.register_buffer("irreducible", values.double())
         self.register_buffer("measured", torch.tensor(not given))
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Measures the irreducible losses, once, where a model was given."""
+        """Measures the irreducible losses once, if a model was given."""
         if not self.measured:
             model = self._model[0]
             assert model is not None
@@ -78,7 +77,7 @@ class RHOLoss(Chosen):
         """Rows whose reducible loss is among the highest of the global batch, or of all rows."""
         reducible = losses - self.irreducible[index]
         if step is None or distributed.world_size() == 1:
-            # Rows whose loss is not known yet are chosen anyway and must not take the places of others.
+            # Rows with unknown loss are chosen anyway and must not displace others.
             known = reducible if step is not None else reducible[reducible.isfinite()]
             least = known.topk(subset_size(self.fraction, len(known))).values[-1:] if len(known) else known
         else:
@@ -91,10 +90,10 @@ class RHOLoss(Chosen):
 register(
     "rho-loss",
     RHOLoss,
-    "the rows of a batch whose loss is highest beside that of a model trained on other rows",
+    "the rows whose loss most exceeds that of a model trained on other rows",
     when="You have rows to spare for a small model of irreducible losses, the set is large, redundant or noisy, and "
     "steps matter more than passes. Needs irreducible=.",
     cost="The model of irreducible losses and one pass of it. scope='batch' then costs a plain step of the large "
-    "batch, gradients of rows that do not count included; scope='epoch' one forward pass for each epoch "
-    "(measure='pass') and a tenth of the steps. 8 bytes a sample.",
+    "batch, including gradients of unused rows; scope='epoch' one forward pass per epoch "
+    "(measure='pass') and a tenth of the steps. 8 bytes per sample.",
 )

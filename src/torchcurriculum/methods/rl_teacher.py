@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ..core import Epoch, Method, checks
 from ..functional.tscl import (
+    append_scores,
     boltzmann,
     difficulty_groups,
     epsilon_greedy,
-    remember,
+    moving_average,
     sample_changes,
     slope,
-    smooth,
     task_scores,
 )
 from .registry import register
@@ -30,7 +30,7 @@ Exploration = Literal["epsilon", "boltzmann"]
 class RLTeacher(Method):
     r"""Teacher-student curriculum learning (TSCL), with an epoch as the teacher's step.
 
-    The rows are parted into tasks. A task's score x_t is the negative mean loss of its rows at the start of epoch t,
+    The rows are divided into tasks. A task's score x_t is the negative mean loss of its rows at the start of epoch t,
     and the teacher trains on the rows of the tasks with the largest |Q|, where progress and forgetting count alike:
 
     - ``"online"``: :math:`Q \leftarrow \alpha (x_t - x_{t-1}) + (1-\alpha) Q`;
@@ -39,27 +39,27 @@ class RLTeacher(Method):
     - ``"sampling"``: Q is one of the last K changes, drawn at random (after Thompson); it needs no other exploration.
 
     Rewards are of all tasks, as in the paper's batch formulation: the measuring pass sees all of them anyway. With
-    ``measure="running"`` only tasks that were trained have new scores: the others keep what they had, and that they
-    are being forgotten is not seen, so that epsilon should be larger. Tasks without any reward yet are chosen first.
+    ``measure="running"`` only trained tasks get new scores, so forgetting of the others is not noticed, and epsilon
+    should be larger. Tasks without a reward are chosen first.
 
-    What differs from the paper: its teacher chooses one task for each step, and ours half of them for an epoch, because
+    Differences from the paper: its teacher chooses one task for each step, and ours half of them for an epoch, because
     an epoch on one of ten tasks is a tenth of an epoch (``picks=1`` is the paper's). Its scores are accuracies of tasks
     that are given, such as games or lengths of sums; ours are negative mean losses, which suit every loss function, and
-    without given tasks the rows are parted by their losses.
+    without given tasks the rows are divided by their losses.
 
     Args:
         n: Rows of the training set.
-        warmup: Epochs on everything before the first choice; ``for_run`` takes a twentieth of the run.
-        policy: Which of the four.
-        tasks: (N,) task of each row, numbered from 0. A number parts the rows by difficulty into so many equal tasks,
-            by the quantiles of their losses at the end of the warm-up.
+        warmup: Epochs on all rows before the first choice of tasks; ``for_run`` takes a twentieth of the run.
+        policy: One of the four.
+        tasks: (N,) task of each row, numbered from 0. A number divides the rows into that many equal tasks, by the
+            quantiles of their losses at the end of the warm-up.
         picks: Tasks of an epoch, by default half of them; 1 is the paper's, which then makes an epoch as short as a
             task, and all of them is plain training.
         rate: alpha in (0, 1], the authors' 0.1.
         window: K >= 1 changes of score, the authors' 10.
         exploration: ``"epsilon"`` or ``"boltzmann"``.
         epsilon: The share of random choices, the authors' 0.1.
-        temperature: Of the Boltzmann distribution, in units of the mean |Q|, since losses have no scale of their own.
+        temperature: Of the Boltzmann distribution, in units of the mean |Q|, since losses have no fixed scale.
 
     Example:
         >>> from torchcurriculum import Epoch
@@ -119,14 +119,14 @@ class RLTeacher(Method):
         return cls(n, max(1, epochs // 20) if warmup is None else warmup, **options)
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """Everything in the warm-up, then the rows of the chosen tasks."""
+        """All rows in the warm-up, then the rows of the chosen tasks."""
         if epoch.number <= self.warmup or self.picks == self.count:
             return None
         losses = epoch.losses().cpu()
         if epoch.number == self.warmup + 1 and not self.given:
             self.tasks.copy_(difficulty_groups(losses, self.count))
         tasks, before = self.tasks.cpu().long(), self.history.cpu()
-        history = remember(before, task_scores(losses, tasks, self.count))
+        history = append_scores(before, task_scores(losses, tasks, self.count))
         held = int(self.held)
         if self.policy != "naive" or held in (0, self.window):
             generator = epoch.generator("rl-teacher")
@@ -145,13 +145,13 @@ class RLTeacher(Method):
         values = self.values.cpu()
         if self.policy == "online":
             rewards = torch.where(history[-1] != before[-1], history[-1] - before[-1], torch.inf)
-            return smooth(values, rewards, self.rate)
+            return moving_average(values, rewards, self.rate)
         if self.policy == "naive":
-            return smooth(values, slope(history), self.rate) if held else values
+            return moving_average(values, slope(history), self.rate) if held else values
         return slope(history) if self.policy == "window" else sample_changes(history, generator)
 
     def _pick(self, values: Tensor, fresh: Tensor, generator: torch.Generator) -> None:
-        # A task without a reward comes before all others; far enough, and equal to others like it.
+        # Tasks without a reward come first, with equal chances.
         scale = self.temperature * float(values.abs().mean()) or 1.0
         values = torch.where(fresh, values.abs().max() + 1e3 * scale, values)
         if self.exploration == "boltzmann" and self.policy != "sampling":
@@ -176,6 +176,6 @@ register(
     RLTeacher,
     "a bandit trains on the tasks whose scores change fastest",
     when="The data has tasks of different difficulty (domains, lengths, sources) and you can name them with tasks=.",
-    cost="One forward pass over the set for each epoch (measure='pass'); an epoch visits half of the tasks unless "
-    "picks= says more or fewer; 4 bytes a sample.",
+    cost="One forward pass over the set per epoch (measure='pass'); an epoch visits half of the tasks unless "
+    "picks= says more or fewer; 4 bytes per sample.",
 )

@@ -23,9 +23,9 @@ class Sampled(Wrapper):
     """Curriculum sampling over any method with a weight vector (Algorithm 1; over APW it is S-APW).
 
     While growing, each epoch k updates the weights w_k of the whole set, draws ``floor(fraction * N)`` rows of the
-    whole set without replacement with probabilities w_k, joins them to the rows drawn before, and trains on the
-    union with the average loss. Once fewer than ``floor(fraction * N)`` rows are missing, all following epochs train
-    on everything, weighted by the method or, with ``average=True``, by the average loss (S-APW-A).
+    whole set without replacement with probabilities w_k, adds them to the rows drawn before, and trains on the union
+    with the average loss. Once fewer than ``floor(fraction * N)`` rows are missing, all following epochs train on
+    everything, weighted by the method or, with ``average=True``, by the average loss (S-APW-A).
 
     Args:
         method: A method with ``weights`` (N,), for example ``APW``. Its own weighting is used after the growth;
@@ -50,15 +50,16 @@ class Sampled(Wrapper):
         super().__init__(method=method)
         weights = getattr(method, "weights", None)
         if not isinstance(weights, Tensor) or weights.ndim != 1:
-            raise TypeError(f"Sampled needs a method with a weight for every row, and {type(method).__name__} has none")
+            raise TypeError(f"Sampled needs a method with a weight for every row, which {type(method).__name__} lacks")
         checks.real("fraction", fraction, "(0, 1]")
         self.fraction, self.average = fraction, average
         self.n = len(weights)
-        # A set of fewer than 1 / fraction rows grows one by one; the small number keeps 0.29 * 100 from being 28.
+        # A set of fewer than 1 / fraction rows grows one by one; the small number keeps 0.29 * 100 from rounding down
+        # to 28.
         self.size = max(1, math.floor(fraction * self.n + 1e-9))
         self.uniform = Vanilla()
         self.register_buffer("drawn", torch.zeros(self.n, dtype=torch.bool))
-        # On the host, so that no step waits for the device: the last epoch of the growth once it is known, else 0.
+        # On the host, to avoid synchronising: the last epoch of the growth once known, else 0.
         self.grown, self.growing = 0, True
 
     @classmethod
@@ -94,7 +95,7 @@ class Sampled(Wrapper):
         if not self.growing:
             return None if self.average else self.method.plan(epoch)
         self.method.plan(epoch.with_(whole=True))
-        held = getattr(self.method, "log_weights", None)  # of any normalisation, and no copies of N weights
+        held = getattr(self.method, "log_weights", None)  # unnormalised, and without copying N weights
         log_weights = held if isinstance(held, Tensor) else self.weights.log()
         rows = draw(log_weights, self.size, epoch.generator("sampled", log_weights.device))
         self.drawn[rows.to(self.drawn.device)] = True
@@ -112,12 +113,12 @@ class Sampled(Wrapper):
         return torch.tensor([self.grown, self.growing])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self.grown, self.growing = int(state[0]), bool(state[1])
 
     def report(self) -> Mapping[str, Any]:
-        """The inner method's scalars, whether the set is growing and how much of it has been drawn."""
-        inner = {} if self.average and not self.growing else self.method.report()  # S-APW-A stops weighing then
+        """The inner method's scalars, whether the set is growing, and the share drawn so far."""
+        inner = {} if self.average and not self.growing else self.method.report()  # S-APW-A no longer uses weights then
         return {**inner, "growing": self.growing, "drawn": int(self.drawn.sum())}
 
 
@@ -128,7 +129,7 @@ for _weighting in ("A", "E", "I", "EI"):
         Sampled,
         f"the set grows by draws with APW's weights, then {_after}",
         when="Early epochs should be short and easy. A run too short for the set to fill never sees the hard rows.",
-        cost="One forward pass over the set for each epoch (measure='pass'), fewer steps while the set grows; 9 bytes "
+        cost="One forward pass over the set per epoch (measure='pass'), fewer steps while the set grows; 9 bytes "
         "a sample.",
         weighting="E" if _weighting == "A" else _weighting,
         average=_weighting == "A",

@@ -1,4 +1,4 @@
-"""`Scored`: any method, with scores of the samples collected from its steps."""
+"""`Scored`: any method, with per-sample scores collected from its steps."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ CHUNK = 16  # gradients at a time
 
 
 class Scored(Wrapper):
-    r"""Trains as the method inside does and notes, for each row, what its steps say about it; no extra pass.
+    r"""Trains like the method inside and collects scores for each row from its steps, without an extra pass.
 
-    - ``aum``, area under the margin: the mean over the epochs of the label's logit minus the largest other one. Low
-      where a label is wrong.
+    - ``aum``, area under the margin: the mean over the epochs of the label's logit minus the largest other one. Low for
+      wrong labels.
     - ``el2n``: :math:`\lVert softmax(z) - y \rVert_2` in the last epoch of the first ``early``.
     - ``forgetting``: how often a row went from right to wrong between two visits; rows never right count as
       forgotten at every visit, as in the authors' code.
-    - ``grand``, with an epoch for it: the norm of the row's gradient at its start. This one costs a pass, with a
-      gradient for every row.
+    - ``grand``, with an epoch for it: the norm of the row's gradient at its start. This costs a pass with a gradient
+      for every row.
 
-    All are of one run, and of outputs in training mode. Averages over several runs, which the papers of EL2N and GraNd
-    take, are yours to make; VoG needs snapshots of the model (``functional.scores.variance_of_gradients``).
+    All are from one run, with outputs in training mode. The papers of EL2N and GraNd average over several runs, which
+    is up to you; VoG needs snapshots of the model (``functional.scores.variance_of_gradients``).
 
     Args:
         method: The method to train with.
         n: Rows of the training set.
-        early: Epochs after which EL2N stays; the paper's 10 to 20 of 200.
-        grand: The epoch at whose start GraNd is measured; None does not.
+        early: Epochs after which EL2N is fixed; the paper's 10 to 20 of 200.
+        grand: The epoch at whose start GraNd is measured; None disables it.
 
     Example:
         >>> from torchcurriculum import Vanilla
@@ -64,7 +64,7 @@ class Scored(Wrapper):
         rows = getattr(self, "n", n)
         self.n = checks.whole("n", n, what="the number of training rows")
         if rows != n:
-            raise ValueError(f"n of Scored is {n}, and the method inside was made for {rows} rows; pass n={rows}")
+            raise ValueError(f"n of Scored is {n}, but the method inside was made for {rows} rows; pass n={rows}")
         self.early = checks.whole("early", early, what="a number of epochs")
         self.grand = None if grand is None else checks.whole("grand", grand, what="the number of an epoch")
         self.add_rows("notes", torch.zeros(n, 7))
@@ -75,13 +75,13 @@ class Scored(Wrapper):
         return self.method
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """The inner method's; GraNd is measured where it was asked for."""
+        """The inner method's; also measures GraNd if requested."""
         if epoch.number == self.grand:
             self.norms.copy_(epoch.measure(_norms))
         return self.method.plan(epoch)
 
     def loss(self, step: Step) -> Tensor:
-        """The inner method's; a batch of mixtures says nothing about a row and is not noted."""
+        """The inner method's; batches of mixtures are not scored."""
         loss = self.method.loss(step)
         if step.batch.pair is None:
             self._note(step)
@@ -109,7 +109,7 @@ class Scored(Wrapper):
 
     @torch.no_grad()
     def _note(self, step: Step) -> None:
-        """One line for each row and epoch: a step whose loss is asked for again changes nothing."""
+        """Updates each row once per epoch; a repeated step changes nothing."""
         logits, labels = check_classes(getattr(step.logits, "logits", step.logits), step.batch.y, "Scored")
         logits, before = checks.at_least_float32(logits.detach()), self.notes[step.index]
         right = (logits.argmax(1) == labels).float()

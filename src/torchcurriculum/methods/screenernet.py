@@ -20,13 +20,13 @@ class ScreenerNet(Method):
     r"""ScreenerNet: weights :math:`w_i = \mathrm{sigmoid}(S(x_i))` of a network S that is trained with the model.
 
     The model minimises :math:`\frac1B \sum_i w_i L_i`, and S minimises
-    :math:`\frac1B \sum_i (1 - w_i)^2 L_i + w_i^2 \max(M - L_i, 0)`: samples above the margin are pushed to weight 1,
-    easy ones towards their loss over M.
+    :math:`\frac1B \sum_i (1 - w_i)^2 L_i + w_i^2 \max(M - L_i, 0)`: weights of samples above the margin go to 1, those
+    of easy ones towards their loss over M.
 
-    What differs from the paper: its S is a network like the model, on the input. Ours is a perceptron with 32 hidden
+    Differences from the paper: its S is a network like the model, on the input. Ours is a perceptron with 32 hidden
     units on the model's own detached outputs, because that works on any input (images, dicts, graphs) and costs no
-    pass; ``net=scorer_like(model)`` is the paper's. Both networks learn from the losses of this step, where the authors
-    run the model once more after its update. The authors' L1 penalty on S is left out.
+    pass; ``net=scorer_like(model)`` is the paper's version. Both networks learn from the losses of this step, where the
+    authors run the model once more after its update. The authors' L1 penalty on S is left out.
 
     Args:
         net: S before its sigmoid: ``forward(net, x) -> (B,)`` or ``(B, 1)``, such as ``methods.scorer_like(model)``;
@@ -72,8 +72,7 @@ register(
     "screenernet",
     ScreenerNet,
     "a second network learns each sample's weight from its input",
-    when="Mostly right labels and a wish for faster convergence: it favours samples with large losses, so wrong labels "
-    "gain.",
+    when="Mostly right labels, for faster convergence: it favours samples with large losses, so wrong labels gain.",
     cost="The default screener reads the model's outputs: no extra pass. With net=, one forward and one backward pass "
     "of it in each step.",
 )

@@ -1,4 +1,4 @@
-"""Selective-Backprop: rows of high loss are trained on more often, by their place among the losses of late."""
+"""Selective-Backprop: trains more often on rows of high loss, by their rank among recent losses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class SelectiveBackprop(Chosen):
     r"""Selective-Backprop: a row is trained on with probability :math:`CDF_R(L_i)^\beta`.
 
     The CDF is the share of the last R losses, those of the batch among them, that are smaller. The loss of a batch is
-    the average over the rows drawn; a batch of which none is drawn changes nothing. The first epoch trains on
-    everything, as in the authors' code.
+    the average over the rows drawn; a batch without drawn rows changes nothing. The first epoch trains on all rows, as
+    in the authors' code.
 
-    What differs from the paper: there rows that are drawn are gathered until they fill a batch, and only for these a
-    second pass with gradients is made, which is where the time is saved. Here the others have the weight zero, so
-    ``scope="batch"`` saves nothing. ``scope="epoch"`` draws once an epoch, by the CDF over all rows, and does save
-    steps: it is close to the paper's Stale-SB, which keeps losses for some epochs. A batch then counts for fewer rows:
-    choose the learning rate for those.
+    Differences from the paper: there drawn rows are gathered until they fill a batch, and only these get a second pass
+    with gradients, which saves time. Here the others have weight zero, so ``scope="batch"`` saves nothing.
+    ``scope="epoch"`` draws once an epoch, by the CDF over all rows, and does save steps: it is close to the paper's
+    Stale-SB, which keeps losses for some epochs. A batch then has fewer effective rows: choose the learning rate
+    accordingly.
 
     Args:
         n: Rows of the training set.
         beta: The selectivity: 1 keeps about half of the rows, 2 a third, 3 a quarter, which is the authors' default. 0
             is plain training.
-        history: R, how many losses the CDF knows; the authors' 1024. ``scope="epoch"`` has its own.
+        history: R, the number of recent losses; the authors' 1024. Not used by ``scope="epoch"``.
         scope: ``"batch"`` draws in every batch, ``"epoch"`` once an epoch.
         warmup: Epochs of plain training first; the authors' 1.
 
@@ -57,11 +57,11 @@ class SelectiveBackprop(Chosen):
         self.register_buffer("known", torch.zeros((), dtype=torch.float64))
 
     def choose(self, losses: Tensor, index: Tensor, step: Step | None) -> Tensor:
-        """Rows drawn with their probability; the batch enters the history first."""
+        """Draws rows by their probability, after adding the batch to the history."""
         if step is None:
             cdf = percentile(losses, losses, losses.isfinite().sum())
         else:
-            # In the order of their rows, so that the history is the same however a batch was split.
+            # In row order, so that the history does not depend on how a batch was split.
             everyone = distributed.gather_batch(losses, index)
             self.losses.copy_(torch.cat([self.losses, everyone])[-self.history :])
             self.known.copy_((self.known + len(everyone)).clamp_max(self.history))
@@ -72,10 +72,10 @@ class SelectiveBackprop(Chosen):
 register(
     "selective-backprop",
     SelectiveBackprop,
-    "rows are drawn by their place among the losses of late, the highest most often",
-    when="Large clean sets with many easy rows, and scope='epoch' to save steps. Not where labels are wrong: their "
+    "draws rows by the rank of their loss among recent ones, the highest most often",
+    when="Large clean sets with many easy rows, and scope='epoch' to save steps. Not with wrong labels: their "
     "losses are the highest.",
-    cost="scope='batch': a plain step, gradients of rows that do not count included. scope='epoch': one forward pass "
-    "for each epoch (measure='pass') or none ('running'), and a quarter of the steps with beta=3. No memory for each "
+    cost="scope='batch': a plain step, including gradients of unused rows. scope='epoch': one forward pass "
+    "per epoch (measure='pass') or none ('running'), and a quarter of the steps with beta=3. No memory for each "
     "sample.",
 )

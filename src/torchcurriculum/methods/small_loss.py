@@ -1,4 +1,4 @@
-"""Small-loss selection: a share of each batch, the one with the largest losses, is left out."""
+"""Small-loss selection: drops the share of each batch with the largest losses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ __all__ = ["SmallLoss"]
 class SmallLoss(Forgetting):
     r"""Small-loss selection with one network: the :math:`\lfloor R(T) B \rfloor` smallest losses of a batch count.
 
-    :math:`R(T) = 1 - \tau \min(T / T_k, 1)` is Co-teaching's schedule in epoch T. With one network, its mistakes feed
-    back into its own selection; Co-teaching (``co-teaching``) has a second network for that reason, and this method is
-    what the second network has to beat.
+    :math:`R(T) = 1 - \tau \min(T / T_k, 1)` is Co-teaching's schedule in epoch T. With one network, mistakes feed back
+    into the selection. That is why Co-teaching (``co-teaching``) has a second network; this method is its baseline.
 
     Args:
         gradual: T_k, the epochs until the whole share is left out. ``for_run`` takes the authors' 10, or a quarter
@@ -45,9 +44,9 @@ class SmallLoss(Forgetting):
 register(
     "small-loss",
     SmallLoss,
-    "the largest losses of each batch are left out, more of them until a forget rate is reached",
-    when="The share of wrong labels is roughly known: set forget to it. Uneven classes lose their rare rows. "
+    "drops the largest losses of each batch, increasingly many up to a forget rate",
+    when="The share of wrong labels is roughly known: set forget to it. Rare classes lose rows. "
     "Digits, 40 % wrong, five seeds, last epoch: 91.80 ± 1.63 with forget=0.4, 78.78 ± 2.58 with 0.2; plain training "
     "72.69 ± 8.15.",
-    cost="No extra pass and no memory for each sample; a sort of B losses.",
+    cost="No extra pass and no memory per sample; a sort of B losses.",
 )

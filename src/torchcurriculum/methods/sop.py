@@ -1,4 +1,4 @@
-"""SOP: sparse over-parameterisation, a few numbers for each row that take up the error of its label."""
+"""SOP: sparse over-parameterisation, a few parameters per row that absorb the error of its label."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class SOP(Resizing, Method):
     r"""SOP: the network and :math:`s_i = u_i^2 y_i - v_i^2 (1 - y_i)` fit the label together.
 
     u and v start near zero and are learnt with the network, by gradient descent without momentum. Squares keep them
-    sparse, so that s takes up the error of a wrong label and the network is spared it. A batch is trained with the mean
-    of :math:`H(y, p + s) + \|\hat y + s - y\|^2` (``functional.sop``), which replaces the user's ``loss_fn``; losses
-    that are noted for the record are still those of ``loss_fn``.
+    sparse, so that s absorbs the error of a wrong label instead of the network. A batch is trained with the mean of
+    :math:`H(y, p + s) + \|\hat y + s - y\|^2` (``functional.sop``), which replaces the user's ``loss_fn``; losses in
+    the record are still those of ``loss_fn``.
 
     As in the authors' code with ratio_consistency = ratio_balance = 0, which is SOP. SOP+, with a second view of each
-    row and a class-balance term, is not here.
+    row and a class-balance term, is not implemented.
 
     Args:
         n: Rows of the training set.
@@ -52,7 +52,7 @@ class SOP(Resizing, Method):
         self.lr_u, self.lr_v = lr_u, lr_v
         self.add_rows("u", torch.zeros(n, 0))
         self.add_rows("v", torch.zeros(n, 0))
-        self._held: tuple[Tensor, Tensor] | None = None  # u and v of the batch in hand, before their step
+        self._held: tuple[Tensor, Tensor] | None = None  # u and v of the current batch, before their step
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights; u and v of the batch then take their step."""
@@ -76,10 +76,10 @@ class SOP(Resizing, Method):
         return step.with_(losses=overparametrised_losses(logits, _one_hot(labels, logits), *self._held)).reduce(weights)
 
     def _begin(self, logits: Tensor) -> None:
-        """Draws u and v at the first step, which tells the number of classes; on the host, the same on every rank."""
+        """Draws u and v at the first step, when the number of classes is known; on the host, equal on all ranks."""
         classes = logits.shape[1]
         if self.v.numel() and self.v.shape[1] != classes:
-            raise ValueError(f"the model had {self.v.shape[1]} outputs and has {classes} now; make the SOP anew")
+            raise ValueError(f"the model had {self.v.shape[1]} outputs and has {classes} now; make a new SOP")
         if not self.v.numel():
             generator = torch.Generator().manual_seed(distributed.derive("sop", self.n, classes))
             drawn = STD * torch.randn(self.n, 1 + classes, generator=generator, dtype=torch.float64)
@@ -93,9 +93,9 @@ def _one_hot(labels: Tensor, like: Tensor) -> Tensor:
 register(
     "sop",
     SOP,
-    "each row has a few numbers of its own that take up the error of its label",
+    "a few parameters per row absorb the error of its label",
     when="Many wrong labels and many epochs: u and v move only when their row is visited, and their learning rates are "
     "meant for batches of 128 and hundreds of epochs. Digits, 40 % wrong, 40 epochs, five seeds, last epoch: "
-    "72.50 ± 8.42 as it stands, no gain; 88.42 ± 6.13 with lr_u=10; plain training 72.69 ± 8.15.",
-    cost="No extra pass; 4 (C + 1) bytes a sample, and the loss a second time on the logits.",
+    "72.50 ± 8.42 with the defaults, no gain; 88.42 ± 6.13 with lr_u=10; plain training 72.69 ± 8.15.",
+    cost="No extra pass; 4 (C + 1) bytes per sample, and the loss a second time on the logits.",
 )

@@ -1,4 +1,4 @@
-"""Self-paced curriculum learning: the model's own losses and a given order, together."""
+"""Self-paced curriculum learning: combines the model's losses with a given order."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class SPCL(Ranked):
     r"""Self-paced curriculum learning: :math:`\min_{w, v} \sum_i v_i L_i(w) + f(v; \lambda)` with v in a curriculum.
 
     The given order confines v to :math:`a^\top v \le c`, a growing along the order. With the constraint's multiplier
-    mu the solution is the self-paced weight of :math:`L_i + \mu a_i`: the instructor's order and the student's losses
-    together decide. Here a_i is the row's place in the order over N - 1, and mu is ``trust`` standard deviations of
-    the losses of the epoch, so that it has no unit; the paper gives c and not mu, and leaves its value to the user.
+    mu the solution is the self-paced weight of :math:`L_i + \mu a_i`: both the instructor's order and the student's
+    losses decide. Here a_i is the row's rank in the order over N - 1, and mu is ``trust`` standard deviations of the
+    epoch's losses, so that it has no unit; the paper uses c instead of mu, and leaves its value to the user.
 
-    What differs from the paper: the constraint is a penalty with a chosen multiplier, not solved for a given c, and the
-    age parameter follows a pace, so that a known share of the rows is in use. Both keep an epoch at one sort. The paper
-    alternates v and w until w has converged; here v changes once an epoch.
+    Differences from the paper: the constraint is a penalty with a chosen multiplier, not solved for a given c, and the
+    age parameter follows a pace, so that a known share of the rows is in use. Thus an epoch costs only one sort. The
+    paper alternates v and w until w has converged; here v changes once an epoch.
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
-        scores: (N,) prior difficulties, lowest first; None takes the losses at the end of the warm-up, which makes
-            the first impression count.
+        grow: Epochs from ``start`` to all rows. ``for_run`` takes half of the run.
+        scores: (N,) prior difficulties, lowest first; None takes the losses at the end of the warm-up, so that the
+            first impression counts.
         trust: Weight of the prior; 0 is self-paced learning, large is a fixed order.
         start: The share at first; 1 is plain training.
         scheme: As in ``SPL``.
@@ -87,6 +87,6 @@ register(
     "spcl",
     SPCL,
     "self-paced learning led by a given order of difficulty",
-    when="You know something of the difficulty and do not trust it alone.",
-    cost="One forward pass over the set for each epoch of the growth (measure='pass'); 16 bytes a sample.",
+    when="You have a prior order of difficulty but do not fully trust it.",
+    cost="One forward pass over the set per epoch of the growth (measure='pass'); 16 bytes per sample.",
 )

@@ -1,4 +1,4 @@
-"""Self-paced learning: train on what the model finds easy now, and on more of it as it ages."""
+"""Self-paced learning: trains on rows that the model finds easy now, and on more of them over time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class SPL(Paced):
     r"""Self-paced learning: :math:`\min_{w, v} \sum_i v_i L_i(w) + f(v; \lambda)`, v in closed form at every epoch.
 
     Losses are measured at the start of each epoch, in evaluation mode. The age parameter lambda is their quantile at
-    the pace lambda_t, so that a share lambda_t of the rows is in use whatever the scale of the losses; the weights
+    the pace lambda_t, so that a share lambda_t of the rows is in use for any scale of the losses; the weights
     :math:`v^*` are those of ``functional.self_paced_weights``, divided by their average over the rows in use. Once
-    the pace reaches one, lambda is infinite: everything is in use with the average loss, and measuring stops.
+    the pace reaches one, lambda is infinite: all rows are in use with the average loss, and measuring stops.
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
+        grow: Epochs from ``start`` to all rows. ``for_run`` takes half of the run.
         start: The share at first; 1 is plain training.
         scheme: ``"hard"``, ``"linear"``, ``"logarithmic"``, ``"mixture"``, ``"root-mixture"`` or ``"polynomial"``.
         power: t > 1 of ``"polynomial"``.
         ratio: Share of lambda below which the mixtures give full weight.
         shape: ``"linear"``, ``"geometric"`` or ``"root"`` pacing.
         p: The root of ``"root"``.
-        warmup: Epochs of plain training first; the paper, too, begins with a few iterations on everything.
+        warmup: Epochs of plain training first; the paper also starts with a few iterations on all rows.
         batch_size: Rows of the global batch; then ``grow`` counts optimizer steps, not epochs (see ``Paced``).
 
     Attributes:
@@ -75,8 +75,8 @@ class SPL(Paced):
 register(
     "spl",
     SPL,
-    "rows the model finds easy now, more of them as it ages",
-    when="Some labels are wrong and you want the classic. Classes the model finds hard come last; see `spld`.",
-    cost="One forward pass over the set for each epoch of the growth (measure='pass'), fewer steps while it lasts; 8 "
+    "rows the model finds easy now, and more of them over time",
+    when="Some labels are wrong and you want the classic method. Classes the model finds hard come last; see `spld`.",
+    cost="One forward pass over the set per epoch of the growth (measure='pass'), fewer steps while it lasts; 8 "
     "bytes a sample.",
 )

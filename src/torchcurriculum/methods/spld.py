@@ -22,13 +22,13 @@ class SPLD(Paced):
 
     The negative :math:`\ell_{2,1}` norm spreads the selection over groups: the i-th easiest row of its group is
     selected if :math:`L < \lambda + \gamma / (\sqrt i + \sqrt{i-1})` (Algorithm 1, the exact solution). Here lambda is
-    the quantile of :math:`L - \gamma / (\sqrt i + \sqrt{i-1})` at the pace lambda_t, so that the share in use is as
-    asked, and gamma is ``diversity`` standard deviations of the epoch's losses; the paper grows both by factors of
-    their own. Once the pace reaches one, everything is in use.
+    the quantile of :math:`L - \gamma / (\sqrt i + \sqrt{i-1})` at the pace lambda_t, so that exactly this share is in
+    use, and gamma is ``diversity`` standard deviations of the epoch's losses; the paper grows both by separate factors.
+    Once the pace reaches one, all rows are in use.
 
     Args:
         n: Rows of the training set.
-        grow: Epochs from ``start`` to everything. ``for_run`` takes half of the run.
+        grow: Epochs from ``start`` to all rows. ``for_run`` takes half of the run.
         groups: (N,) int64 groups, for example clusters of the inputs; None takes the labels, read once.
         diversity: gamma, in standard deviations of the losses; 0 is self-paced learning.
         start: The share at first; 1 is plain training.
@@ -75,7 +75,7 @@ class SPLD(Paced):
         self.register_buffer("grouped", torch.tensor(groups is not None))
 
     def difficulty(self, epoch: Epoch) -> Tensor:
-        """The losses at the start of this epoch, less the bonus of each row's place in its group."""
+        """The losses at the start of this epoch, minus the bonus of each row's rank in its group."""
         if not self.grouped:
             self.groups.copy_(epoch.measure(_labels))
             self.grouped.fill_(True)
@@ -87,7 +87,7 @@ def _labels(model: nn.Module, batch: Batch) -> Tensor:
     y = batch.y
     if not isinstance(y, Tensor) or y.shape != batch.index.shape or y.is_floating_point():
         kind = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(f"SPLD groups rows by class, and these targets are {kind}; pass groups=, a number for each row")
+        raise TypeError(f"SPLD groups rows by class, but these targets are {kind}; pass groups=, a number per row")
     return y
 
 
@@ -95,7 +95,7 @@ register(
     "spld",
     SPLD,
     "self-paced learning that takes easy rows of every group",
-    when="As `spl`, where easy rows would all come from a few classes or clusters.",
-    cost="One forward pass over the set for each epoch of the growth (measure='pass'), and the labels read once; 16 "
+    when="As `spl`, if easy rows would all come from a few classes or clusters.",
+    cost="One forward pass over the set per epoch of the growth (measure='pass'), and the labels read once; 16 "
     "bytes a sample.",
 )

@@ -1,4 +1,4 @@
-"""SuperLoss: a confidence for each sample from its loss alone, in closed form."""
+"""SuperLoss: a per-sample confidence in closed form, from only the loss."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class SuperLoss(Method):
     :math:`\frac1B \sum_i \sigma_i^* l_i`; sigma lies in (0, e] and is 1 at :math:`l = \tau`.
 
     Args:
-        tau: The threshold between easy and hard. ``"auto"`` is the paper's rule for classification, log C, where the
-            first step has outputs of shape (B, C) and whole-number labels, and ``"running"`` elsewhere. ``"running"``
-            is an exponential mean of the batch losses, ``"average"`` the mean of all losses so far; a number stays.
+        tau: The threshold between easy and hard. ``"auto"`` is the paper's rule for classification, log C, if the first
+            step has outputs of shape (B, C) and whole-number labels, and ``"running"`` otherwise. ``"running"`` is an
+            exponential mean of the batch losses, ``"average"`` the mean of all losses so far; a number is constant.
         lam: The strength lambda > 0; larger is gentler, and ``math.inf`` is vanilla.
         smoothing: Share of the old value in the exponential mean, in [0, 1); 0 is the mean of the batch.
 
     Attributes:
         tau: The threshold of the last step, a scalar tensor.
-        rule: How tau follows the losses: ``"running"``, ``"average"``, None if it stays as it is, and ``"auto"`` before
+        rule: How tau follows the losses: ``"running"``, ``"average"``, None if it is constant, and ``"auto"`` before
             the first step.
 
     Example:
@@ -77,25 +77,25 @@ class SuperLoss(Method):
     @lam.setter
     def lam(self, value: float) -> None:
         self._lam = float(value)
-        self.strength.fill_(self._lam)  # what a kernel reads, also one in a captured step
+        self.strength.fill_(self._lam)  # read by kernels, also in captured steps
 
     def weigh(self, step: Step) -> Tensor:
-        """sigma* / B of each row, after tau has taken this batch in."""
+        """sigma* / B of each row, after updating tau with this batch."""
         losses = step.losses.detach().double()
         if self.rule == "auto":
-            self.settle(step._logits, step.batch.y)  # None where a loop gives losses alone
+            self.resolve_tau(step._logits, step.batch.y)  # None if the loop passes only losses
         if self.rule is not None:
             self._follow_losses(losses, step)
         return confidence(losses, self.tau, self.lam) * step.uniform()
 
-    def settle(self, outputs: Any, y: Any) -> None:
-        """Decides what ``"auto"`` is, at the first step: log C for (B, C) outputs of classes, else a running mean."""
+    def resolve_tau(self, outputs: Any, y: Any) -> None:
+        """Resolves ``"auto"`` at the first step: log C for (B, C) class outputs, else a running mean."""
         if self.rule != "auto":
             return
         if outputs is None:
             warnings.warn(
-                "SuperLoss cannot count classes where a loop gives losses alone, so tau is the running mean of the "
-                "losses; pass tau=math.log(C) for C classes, or tau='running' to keep this",
+                "SuperLoss cannot count classes if the loop passes only losses, so tau is the running mean of the "
+                "losses; pass tau=math.log(C) for C classes, or tau='running' to silence this",
                 stacklevel=2,
             )
         outputs = getattr(outputs, "logits", outputs)
@@ -110,7 +110,7 @@ class SuperLoss(Method):
         return {"tau": self.tau}
 
     def _follow_losses(self, losses: Tensor, step: Step) -> None:
-        """tau moves to the mean of the batch: all the way at first, then by its share."""
+        """Moves tau to the mean of the batch: completely at first, then by its share."""
         first, count = self.seen == 0, step.size()
         self.seen += count
         share = count / self.seen if self.rule == "average" else torch.full_like(count, 1 - self.smoothing)
@@ -121,8 +121,8 @@ class SuperLoss(Method):
 register(
     "superloss",
     SuperLoss,
-    "a confidence for each sample from its loss, in closed form",
-    when="Many wrong labels and no time for tuning: one knob, no state for each sample. Where the loop gives "
-    "losses alone, set tau to log C.",
-    cost="No extra pass and no memory for each sample; a few element-wise operations on B losses.",
+    "a per-sample confidence from the loss, in closed form",
+    when="Many wrong labels and no time for tuning: one knob, no state per sample. If the loop passes "
+    "only losses, set tau to log C.",
+    cost="No extra pass and no memory per sample; a few element-wise operations on B losses.",
 )

@@ -17,14 +17,14 @@ __all__ = ["Then"]
 class Then(Wrapper):
     """``first`` for ``epochs`` epochs, ``second`` from then on.
 
-    ``second`` counts its own epochs from 1, so its pace starts when it does; what it draws is not what ``first`` drew
-    in the epoch of the same number. Losses seen while training carry over. May be nested:
-    ``Then(a, 5, Then(b, 10, c))`` is a for 5 epochs, b for 10, then c.
+    ``second`` counts its own epochs from 1, so its pace starts when it does; its random draws differ from those of
+    ``first``. Losses seen in training carry over. May be nested: ``Then(a, 5, Then(b, 10, c))`` is a for 5 epochs, b
+    for 10, then c.
 
     Args:
         first: The method of the first epochs.
-        epochs: How many, at least 1.
-        second: The method afterwards; made for the epochs that are left.
+        epochs: Their number, at least 1.
+        second: The method afterwards, made for the remaining epochs.
 
     Example:
         >>> from torchcurriculum import APW, Vanilla
@@ -52,7 +52,7 @@ class Then(Wrapper):
         return self.second if epoch > self.epochs else self.first
 
     def active(self, epoch: int) -> Method:
-        """The same, inside of all wrappers."""
+        """The same, inside all wrappers."""
         inner = self.inner(epoch)
         return inner.active(self._own(epoch)) if isinstance(inner, Wrapper) else inner
 
@@ -88,7 +88,7 @@ class Then(Wrapper):
         return self.inner(step.epoch).loss(self._own_step(step))
 
     def report(self) -> Mapping[str, Any]:
-        """This epoch's method's scalars, and which of the methods it is, counted from 1."""
+        """This epoch's method's scalars, and the number of this method, from 1."""
         inner = self.now.report()
         before = _stages(self.first) if self.switched else 0
         return {**inner, "stage": before + inner.get("stage", 1)}

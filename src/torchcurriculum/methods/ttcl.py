@@ -1,4 +1,4 @@
-"""Transfer teacher: difficulty as another model sees it, fixed once, then a paced curriculum."""
+"""Transfer teacher: a paced curriculum with difficulty measured once by another model."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ __all__ = ["TTCL"]
 class TTCL(Ranked):
     """Curriculum by transfer: rows are ordered by the loss of a teacher, measured once, in evaluation mode.
 
-    The student then trains on the easiest share lambda_t (see ``functional.pace``). Without a teacher the student
-    after its own warm-up is the teacher, so no label is used that training does not see. A teacher trained on clean
-    labels knows more than the other methods; say so beside its figures.
+    The student then trains on the easiest share lambda_t (see ``functional.pace``). Without a teacher the student after
+    its warm-up is used, which needs no further labels. A teacher trained on clean labels has more information than
+    other methods; mention it with its results.
 
-    What differs from the paper: there the teacher is a network that was trained on another, larger set, and a row is
-    as difficult as a classifier on its features (a support vector machine) finds it. Here it is the loss of a model of
-    the same task, because that needs no other set and no choice of a layer. For the paper's, score the rows yourself
-    and use ``LambdaStep(scores=...)``.
+    Differences from the paper: there the teacher is a network that was trained on another, larger set, and difficulty
+    comes from a support vector machine on its features. Here it is the loss of a model of the same task, which needs no
+    other set and no choice of a layer. For the paper's version, score the rows yourself and use
+    ``LambdaStep(scores=...)``.
 
     Args:
         n: Rows of the training set.
         grow: T, epochs from lambda_0 to 1. ``for_run`` takes half of the run.
         warmup: Epochs of plain training first. ``for_run`` takes none with a teacher, and a tenth of the run without.
         teacher: A model of the student's inputs and outputs; it is used through the same forward and loss functions,
-            is not trained and is not part of the state. None takes the student.
+            is not trained and is not part of the state. None uses the student.
         start: lambda_0; 1 is plain training.
         shape: ``"linear"``, ``"geometric"`` or ``"root"``.
         p: The root of ``"root"``.
@@ -82,7 +82,7 @@ class TTCL(Ranked):
         return cls(n, grow, usual if warmup is None else warmup, teacher, batch_size=batch_size, **options)
 
     def score(self, epoch: Epoch) -> Tensor:
-        """(N,) losses of the teacher, or of the student where there is none."""
+        """(N,) losses of the teacher, or of the student without one."""
         teacher = self._teacher[0]
         if teacher is None:
             return epoch.losses()

@@ -1,4 +1,4 @@
-"""Plain training: every sample, as it is, with the average loss."""
+"""Plain training: every sample, unchanged, with the average loss."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["Vanilla"]
 
 
 class Vanilla(Method):
-    """No curriculum: the baseline that every figure is put beside."""
+    """No curriculum: the baseline for every comparison."""
 
 
 register(
     "vanilla",
     Vanilla,
     "plain training with the average loss: the baseline",
-    when="Labels are clean and the data is even. Always run it beside anything else.",
+    when="Labels are clean and classes are balanced. Always run it for comparison.",
     cost="Nothing.",
 )

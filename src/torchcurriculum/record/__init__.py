@@ -1,13 +1,13 @@
 """What happened in a run, in memory and on disk. Needs no torch: NumPy reads a record.
 
-``memory`` holds ``Record``, ``disk`` its folder, ``results`` the numbers that tables show, ``previews`` what samples
-look like, ``sinks`` where rows go besides the record, and ``files`` how every file of this library is written.
+``memory`` holds ``Record``, ``disk`` its folder, ``results`` the numbers of tables, ``previews`` pictures and texts of
+samples, ``sinks`` other destinations of rows, and ``files`` the writer of all files of this library.
 """
 
 from .disk import FORMAT, RecordError
-from .files import naming
+from .files import name_in_errors
 from .memory import Record
 from .previews import Previews
 from .results import Summary, best_epoch, summarise
 
-__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "naming", "summarise"]
+__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "name_in_errors", "summarise"]

@@ -8,8 +8,8 @@
     NAME.TYPE.bin    one row of N values per epoch, appended: losses.float32.bin, easy.bits.bin
     previews/        what some of the samples look like, for a report (see ``previews.Previews``)
 
-A reader of a run that is still going, or of one that was killed, sees whole epochs only: an epoch's values have a fixed
-place in each file, so that a resumed run overwrites what a kill left half-written.
+A reader of an active or killed run sees only complete epochs. An epoch's values have a fixed position in each file, so
+a resumed run overwrites what a kill left half-written.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from .files import naming, overwrite, remove_leftovers, sync
+from .files import name_in_errors, overwrite, remove_leftovers, sync
 
 __all__ = ["FORMAT", "Folder", "Found", "RecordError", "check_array", "check_name", "pack", "unpack", "write_at"]
 
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
-LARGEST = 2**30  # bytes of record.json and of epochs.jsonl, which are read as a whole
+LARGEST = 2**30  # bytes of record.json and of epochs.jsonl, which are read in one piece
 PLAIN = "biufSU"  # NumPy's kinds of numbers and texts
 
 
@@ -39,7 +39,7 @@ class RecordError(ValueError):
 
 
 class Folder:
-    """Writes a record's files and knows how far they are written.
+    """Writes a record's files and tracks what has been written.
 
     Args:
         path: The folder.
@@ -73,9 +73,9 @@ class Folder:
     def write_epochs(self, rows: Sequence[Mapping[str, Any]], histories: Mapping[str, Sequence[np.ndarray]]) -> None:
         """Writes the epochs that are not on the disk yet.
 
-        The per-sample values come first: a line in ``epochs.jsonl`` says that the epoch's values are complete.
+        Per-sample values are written first, so a line in ``epochs.jsonl`` means that the epoch is complete.
         """
-        with naming(self.path):
+        with name_in_errors(self.path):
             for number in range(len(self.ends), len(rows)):
                 for name, kept in histories.items():
                     if number < len(kept):
@@ -118,32 +118,32 @@ class Folder:
 
 
 class Found:
-    """What a folder holds. Damage is noted in ``problems`` and skipped; without such a list it is raised.
+    """The contents of a record's folder. Damage is added to ``problems`` and skipped; without that list it raises.
 
     Args:
         path: The folder.
         problems: Receives a sentence for each problem.
-        samples: Whether to read what is kept for each sample: arrays and histories.
+        samples: Whether to read per-sample arrays and histories.
     """
 
     def __init__(self, path: Path, problems: list[str] | None = None, samples: bool = True) -> None:
         head = _read_head(path, problems)
         self.path, self.n, self.meta = path, head["n"], head.get("meta", {})
-        self.rows: list[dict[str, Any]] = []  # of whole epochs
+        self.rows: list[dict[str, Any]] = []  # of complete epochs
         self.ends: list[int] = []  # of their lines, in bytes
         self.arrays: dict[str, np.ndarray] = {}
-        # Packed. May be longer than the rows: a saved state may know the row of an epoch whose line a kill cut short.
+        # Packed. May be longer than the rows: a saved state may hold the row of an epoch whose line was truncated.
         self.histories: dict[str, list[np.ndarray]] = {}
-        with _noting(problems):
+        with _collect_problems(problems):
             for row, end in _read_rows(path / "epochs.jsonl"):
                 self.rows.append(row)
                 self.ends.append(end)
         for file in sorted(file for file in path.glob("*.npy") if samples and file.is_file()):
-            with _noting(problems):
+            with _collect_problems(problems):
                 self.arrays[file.stem] = _read_array(file, self.n)
         for name, kind in HISTORIES.items() if samples else ():
             file = path / f"{name}.{kind}.bin"
-            with _noting(problems):
+            with _collect_problems(problems):
                 if file.is_file():
                     self.histories[name] = list(_read_history(file, kind, self.n))
         whole = min([len(self.rows), *map(len, self.histories.values())])
@@ -151,7 +151,7 @@ class Found:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that would put an array's file outside of the record's folder."""
+    """Refuses a name that would put an array's file outside the record's folder."""
     if not re.fullmatch(r"[^./\\\0][^/\\\0]{0,99}", name):
         raise RecordError(f"{name!r:.60} cannot name an array: use up to 100 letters without slashes or a leading dot")
 
@@ -160,14 +160,14 @@ def check_array(name: str, values: np.ndarray, n: int) -> np.ndarray:
     """``values``, if they hold a number or text for each of the n samples."""
     values = np.asarray(values)
     if values.ndim == 0 or len(values) != n or values.dtype.kind not in PLAIN:
-        raise RecordError(f"{name!r} must hold one plain value for each of {n} samples, got {values.shape}")
+        raise RecordError(f"{name!r} must hold one number or text for each of {n} samples, got {values.shape}")
     return values
 
 
 def pack(name: str, values: np.ndarray, n: int) -> np.ndarray:
-    """One epoch of a history as it is kept: float32, or eight flags in a byte."""
+    """One epoch of a history as stored: float32, or eight flags in a byte."""
     if name not in HISTORIES:
-        raise RecordError(f"there is no per-sample history called {name!r}; known: {', '.join(HISTORIES)}")
+        raise RecordError(f"unknown per-sample history {name!r}; known: {', '.join(HISTORIES)}")
     values = np.asarray(values)
     if values.shape != (n,):
         raise RecordError(f"{name!r} must have one value for each of {n} samples, got {values.shape}")
@@ -180,18 +180,18 @@ def unpack(name: str, values: np.ndarray, n: int) -> np.ndarray:
 
 
 def write_at(path: Path, start: int, data: bytes) -> None:
-    """Makes ``data`` the end of a file, from byte ``start`` on."""
+    """Writes ``data`` from byte ``start`` to the end of the file."""
     with open(path, "r+b" if path.exists() else "w+b") as file:
         size = file.seek(0, os.SEEK_END)
         if size < start:
-            raise OSError(f"{path} has {size} bytes and should have {start}; was it changed from outside?")
+            raise OSError(f"{path} has {size} bytes instead of {start}; another program may have changed it")
         file.truncate(start)
         file.seek(start)
         file.write(data)
 
 
 def _cut(path: Path, size: int) -> None:
-    """Removes what a file holds after ``size`` bytes; an empty file is deleted."""
+    """Truncates a file to ``size`` bytes; deletes it if it becomes empty."""
     if size == 0:
         path.unlink(missing_ok=True)
     elif path.exists() and path.stat().st_size > size:
@@ -199,8 +199,8 @@ def _cut(path: Path, size: int) -> None:
 
 
 @contextmanager
-def _noting(problems: list[str] | None) -> Iterator[None]:
-    """Turns a RecordError into a note; raises it where there is no list of notes."""
+def _collect_problems(problems: list[str] | None) -> Iterator[None]:
+    """Adds a RecordError to the list of problems, or raises it if there is no list."""
     try:
         yield
     except RecordError as error:
@@ -220,10 +220,10 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     except (ValueError, OSError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}") from error
     if not isinstance(head, dict) or type(head.get("n")) is not int or head["n"] < 1:
-        raise RecordError(f"{path} is no record of this library")
+        raise RecordError(f"{path} is not a record of this library")
     if not isinstance(head.get("meta", {}), dict):
-        raise RecordError(f"{path} is damaged: what it says about the run is no object")
-    with _noting(problems):
+        raise RecordError(f"{path} is damaged: its meta data is not an object")
+    with _collect_problems(problems):
         if head.get("format") != FORMAT:
             raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
     return head
@@ -232,12 +232,12 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
 def _whole(path: Path) -> bytes:
     size = path.stat().st_size
     if size > LARGEST:
-        raise RecordError(f"{path} has {size:,} bytes, and at most {LARGEST:,} are read")
+        raise RecordError(f"{path} has {size:,} bytes, more than the limit of {LARGEST:,}")
     return path.read_bytes()
 
 
 def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
-    """Rows and where their lines end; a last line without an end is still being written, or was cut by a kill."""
+    """Rows and where their lines end; a last line without a newline is incomplete and ignored."""
     try:
         lines = _whole(path).split(b"\n")[:-1] if path.is_file() else []
     except OSError as error:
@@ -249,7 +249,7 @@ def _read_rows(path: Path) -> Iterable[tuple[dict[str, Any], int]]:
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{path} is damaged in line {number}: {error}") from error
         if not isinstance(row, dict):
-            raise RecordError(f"{path} holds a line that is no epoch: {line[:60]!r}")
+            raise RecordError(f"{path} holds a line that is not an epoch: {line[:60]!r}")
         end += len(line) + 1
         yield row, end
 
@@ -258,7 +258,7 @@ def _read_array(path: Path, n: int) -> np.ndarray:
     try:
         with open(path, "rb") as file:
             return check_array(path.stem, np.lib.format.read_array(file, allow_pickle=False), n)
-    except Exception as error:  # NumPy raises errors of every kind on damaged files
+    except Exception as error:  # NumPy raises many kinds of errors on damaged files
         raise RecordError(f"{path} is damaged: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Files that are either the old version or the new one, never half of each. Standard library only."""
+"""Atomic writing: a file is either the old version or the new one. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["naming", "overwrite", "remove_leftovers", "sync"]
+__all__ = ["name_in_errors", "overwrite", "remove_leftovers", "sync"]
 
 
 @contextmanager
@@ -46,13 +46,13 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if found is not None and (not stat.S_ISREG(found.st_mode) or _is_our_output(found)):
-        with naming(path), open(path, mode.replace("w", "a"), **options) as file:
+        with name_in_errors(path), open(path, mode.replace("w", "a"), **options) as file:
             yield file
         return
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}.part")
     try:
-        with naming(path, temporary):
+        with name_in_errors(path, temporary):
             with open(temporary, mode.replace("w", "x"), **options) as file:
                 yield file
                 file.flush()
@@ -75,8 +75,8 @@ def _stat(path: str | Path) -> os.stat_result | None:
 
 
 def _is_our_output(found: os.stat_result) -> bool:
-    """Whether a file receives what this process prints: once replaced, it would not receive the rest."""
-    with suppress(OSError):  # a process may have closed them
+    """Whether this process's own output goes to the file; it must not be replaced then."""
+    with suppress(OSError):  # they may be closed
         return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in (1, 2))
     return False
 
@@ -99,12 +99,12 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def naming(path: str | Path, temporary: str | None = None) -> Iterator[None]:
-    """Names the file in an OSError that names none (as with a full disk), or only the temporary one."""
+def name_in_errors(path: str | Path, temporary: str | None = None) -> Iterator[None]:
+    """Puts the file's name into an OSError that has none (as on a full disk), or only the temporary one."""
     try:
         yield
     except OSError as error:
-        if error.errno is None and str(path) not in str(error):  # NumPy says only how much it wrote
+        if error.errno is None and str(path) not in str(error):  # NumPy's message has no file name
             raise OSError(f"{path}: {error}") from error
         if error.errno is None or error.filename not in (None, temporary):
             raise

@@ -1,4 +1,4 @@
-"""A run's record in memory: one row per epoch and, where asked for, arrays with a value for every sample."""
+"""A run's record in memory: one row per epoch and, optionally, arrays with a value per sample."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LONGEST = 500  # bytes of a sample's name
 
 
 class Record:
-    """Rows of a run, in memory and, with a folder, on disk as they come.
+    """Rows of a run, in memory and, with a folder, also written to disk.
 
     Args:
         n: Rows of the training set.
-        meta: What to say about the run: anything JSON can hold.
+        meta: Meta data of the run; must fit into JSON.
         folder: Where to write; None keeps the record in memory until ``save``.
 
     Example:
@@ -59,28 +59,28 @@ class Record:
         for name, values in packed.items():
             kept = self._histories.setdefault(name, [])
             del kept[number:]
-            if len(kept) == number:  # after a gap the values would count for earlier epochs
+            if len(kept) == number:  # after a gap, values would be matched with the wrong epochs
                 kept.append(values)
         self._write()
         self._send(row)
 
     def attach(self, sink: Any) -> None:
-        """Sends every row from now on to ``sink.write(row)`` as well, and every annotation with its epoch (see sinks).
+        """From now on also sends every row, and every annotation with its epoch, to ``sink.write(row)``.
 
         If a sink fails, there is a warning and the run continues. Sinks are not pickled with a record.
         """
         if not callable(getattr(sink, "write", None)):
-            raise TypeError(f"a sink has a method write(row), and {type(sink).__name__} has none; see the sinks module")
+            raise TypeError(f"a sink needs a method write(row), which {type(sink).__name__} lacks; see record.sinks")
         self._sinks.append(sink)
 
     def annotate(self, **scalars: Any) -> None:
-        """Adds scalars to the last epoch's row: what was found out after it ended, such as a validation accuracy."""
+        """Adds scalars to the last epoch's row, such as a validation accuracy computed after it ended."""
         if not self.epochs:
-            raise RecordError("there is no epoch yet to annotate")
+            raise RecordError("the record has no epoch to annotate yet")
         scalars = _plain(scalars)
         self.epochs[-1].update(scalars)
         if self._disk is not None and len(self._disk.ends) == len(self.epochs):
-            with self._going_on():
+            with self._warn_if_unwritable():
                 self._disk.rewrite_last(self.epochs[-1])
         else:
             self._write()
@@ -97,14 +97,14 @@ class Record:
         return np.stack(list(self.rows(name)))
 
     def rows(self, name: str) -> Iterator[np.ndarray]:
-        """(N,) per-sample values of one epoch after the other: what fits in memory when ``history`` does not."""
+        """Yields the (N,) per-sample values of each epoch; needs less memory than ``history``."""
         rows = self._histories.get(name, [])
         if not self.epochs:
-            raise RecordError(f"this record has no whole epoch yet, so there is no {name!r} for each sample")
+            raise RecordError(f"this record has no complete epoch yet, so it holds no per-sample {name!r}")
         if not self.has(name):
-            raise RecordError(f"this record holds no {name!r} for each sample; run with samples=True to keep them")
+            raise RecordError(f"this record holds no per-sample {name!r}; run with samples=True to keep them")
         if len(rows) < len(self.epochs):
-            raise RecordError(f"this record holds {name!r} of {len(rows)} epochs only, and has {len(self.epochs)}")
+            raise RecordError(f"this record holds {name!r} of only {len(rows)} of its {len(self.epochs)} epochs")
         return (unpack(name, row, self.n) for row in rows[: len(self.epochs)])
 
     def has(self, name: str) -> bool:
@@ -114,7 +114,7 @@ class Record:
     def set_array(self, name: str, values: np.ndarray) -> None:
         """Keeps an array with one entry per sample, such as the given labels.
 
-        Its name becomes the name of a file, so it may hold no slash.
+        Its name becomes a file name, so it must not contain a slash.
         """
         check_name(name)
         self.arrays[name] = check_array(name, values, self.n)
@@ -122,7 +122,7 @@ class Record:
             self._disk.write_array(name, self.arrays[name])
 
     def name_samples(self, names: Sequence[str]) -> None:
-        """Keeps what people call each sample: a file, a line, a sentence (its first 500 bytes). Audits show it.
+        """Keeps a readable name of each sample for audits: a file, a line, a sentence (its first 500 bytes).
 
         Example:
             >>> record = Record(2)
@@ -133,14 +133,14 @@ class Record:
         self.set_array("names", np.array([name.encode("utf-8", "replace")[:LONGEST] for name in names]))
 
     def labels(self, name: str) -> np.ndarray | None:
-        """(N,) the array of this name, None where there is none; one with more than a value per sample is refused."""
+        """(N,) the array of this name, None if there is none; refused if it has more than one value per sample."""
         values = self.arrays.get(name)
         if values is not None and values.ndim != 1:
             raise RecordError(f"{name!r} must hold one label for each of {self.n} samples, got {values.shape}")
         return values
 
     def rewind(self, epochs: int) -> None:
-        """Removes everything after the first ``epochs`` epochs: a run resumes from there."""
+        """Removes everything after the first ``epochs`` epochs: a run resumes there."""
         del self.epochs[epochs:]
         for kept in self._histories.values():
             del kept[epochs:]
@@ -155,9 +155,9 @@ class Record:
             self._disk.begin(self.meta)
 
     def restore(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Goes back or forward to the epochs of a saved state: rows that are missing here are taken from it.
+        """Sets the epochs to those of a saved state; rows missing here are taken from it.
 
-        A history that does not reach as far as the state is forgotten as a whole: it could not go on without a gap.
+        A history shorter than the state is dropped, because continuing it would leave a gap.
         """
         self.rewind(len(rows))
         for name in [name for name, kept in self._histories.items() if len(kept) < len(rows)]:
@@ -173,9 +173,9 @@ class Record:
             self._disk.write_epochs(self.epochs, self._histories)
 
     def sync(self) -> None:
-        """Waits until everything is on the disk: a state that counts on this record may be written afterwards."""
+        """Waits until everything is on the disk, so that a state that relies on this record can be written next."""
         if self._disk is not None:
-            with self._going_on():
+            with self._warn_if_unwritable():
                 self._disk.sync()
 
     def save(self, folder: str | Path) -> None:
@@ -190,7 +190,7 @@ class Record:
 
     @classmethod
     def open(cls, n: int, meta: Mapping[str, Any], folder: str | Path | None, overwrite: bool = False) -> Record:
-        """Continues the record in ``folder``, or starts a new one where there is none that can be read.
+        """Continues the record in ``folder``, or starts a new one if there is no readable one.
 
         Raises:
             RecordError: If the folder holds a record of another number of rows, unless it may be overwritten.
@@ -204,7 +204,7 @@ class Record:
         if found.n != n:
             if not overwrite:
                 words = "pass overwrite=True to replace it, or another folder"
-                raise RecordError(f"{folder} holds a record of {found.n} rows, and this run has {n}; {words}")
+                raise RecordError(f"{folder} holds a record of {found.n} rows, but this run has {n}; {words}")
             return cls(n, meta, folder)
         record = cls._of(found)
         record._disk = Folder(found.path, n, found.ends)
@@ -213,14 +213,14 @@ class Record:
 
     @classmethod
     def load(cls, folder: str | Path, samples: bool = True) -> Record:
-        """Reads a record, also of a run that is still going; without ``samples``, only what it says of whole epochs."""
+        """Reads a record, also of an active run; without ``samples``, only the rows of its epochs."""
         return cls._of(Found(Path(folder), samples=samples))
 
     @classmethod
     def salvage(cls, folder: str | Path, samples: bool = True) -> tuple[Record | None, list[str]]:
-        """Reads what can be read of a damaged record, or of a newer version, with a sentence for each problem.
+        """Reads as much as possible of a damaged or newer record, with a sentence for each problem.
 
-        Without ``samples``, only what it says of whole epochs.
+        Without ``samples``, reads only the rows of its epochs.
 
         Example:
             >>> Record.salvage("nowhere")
@@ -246,43 +246,43 @@ class Record:
         return copy
 
     def describe(self, meta: Mapping[str, Any]) -> None:
-        """Replaces what the record says about the run."""
+        """Replaces the meta data."""
         self.meta = dict(meta)
         if self._disk is not None:
             self._disk.write_head(self.meta)
 
     def _write(self) -> None:
         """Writes the epochs that are not on the disk yet, or warns."""
-        with self._going_on():
+        with self._warn_if_unwritable():
             self.flush()
 
     def _send(self, row: Mapping[str, Any]) -> None:
         for sink in self._sinks:
             try:
                 sink.write(row)
-            except Exception as error:  # a tracker that is down must not end a run
-                words = f"{type(sink).__name__} did not take the row of epoch {row.get('epoch')}"
-                warnings.warn(f"{words} ({error!r:.200}); the run goes on", stacklevel=3)
+            except Exception as error:  # a failing tracker must not stop the run
+                words = f"{type(sink).__name__} failed on the row of epoch {row.get('epoch')}"
+                warnings.warn(f"{words} ({error!r:.200}); the run continues", stacklevel=3)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sinks": []}
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """A disk that is full must not end a run: everything is in memory, and the next epoch tries again."""
+    def _warn_if_unwritable(self) -> Iterator[None]:
+        """Turns an OSError into a warning: everything is in memory, and the next epoch retries."""
         try:
             yield
         except OSError as error:
-            words = "the run goes on, and the next epoch tries to write again"
+            words = "the run continues, and the next epoch retries"
             warnings.warn(f"the record in {self.folder} could not be written ({error}); {words}", stacklevel=4)
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as JSON can hold it: numbers of NumPy and PyTorch as Python's; what it cannot hold is refused by name."""
+    """A row for JSON: NumPy and PyTorch numbers become Python's; other values are refused by name."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if not isinstance(name, str):
-            raise RecordError(f"names of an epoch's values are strings, got {name!r}")
+            raise RecordError(f"names of an epoch's values must be strings, got {name!r}")
         plain[name] = value.item() if getattr(value, "ndim", None) == 0 else value
         try:
             json.dumps(plain[name])
@@ -294,6 +294,6 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(name: str, value: Any, where: str) -> float:
     try:
-        return float("nan") if value is None else float(value + 0)  # a text has no sum with a number
+        return float("nan") if value is None else float(value + 0)  # the sum refuses texts
     except (TypeError, ValueError, OverflowError) as error:
-        raise RecordError(f"{where} has {name} = {value!r:.40}, which is no number") from error
+        raise RecordError(f"{where} has {name} = {value!r:.40}, which is not a number") from error

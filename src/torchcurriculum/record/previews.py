@@ -1,7 +1,7 @@
-"""What some samples look like, kept beside a record so that a report can show them: pictures, texts, or both.
+"""Pictures and texts of some samples, kept with a record for its report.
 
 On disk, in the folder ``previews`` of a record: ``rows.npy``, ``pictures.npy`` (uint8) and ``texts.json``. Nothing in
-them is run, and a report escapes every text.
+them is executed, and a report escapes every text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .files import naming
+from .files import name_in_errors
 
 __all__ = ["Previews"]
 
@@ -25,7 +25,7 @@ LONGEST = 2_000  # letters of a text
 
 @dataclass(frozen=True)
 class Previews:
-    """Some samples as people see them.
+    """Pictures, texts or both of some samples.
 
     Args:
         rows: (M,) which rows of the training set.
@@ -45,7 +45,7 @@ class Previews:
     def __post_init__(self) -> None:
         rows, pictures, texts = np.asarray(self.rows), self.pictures, self.texts
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(rows) > MOST or (rows < 0).any():
-            raise ValueError(f"previews are of at most {MOST:,} rows, numbers from 0 on; got {rows.dtype} {rows.shape}")
+            raise ValueError(f"previews need at most {MOST:,} rows, numbered from 0; got {rows.dtype} {rows.shape}")
         if pictures is not None and (
             pictures.dtype != np.uint8
             or len(pictures) != len(rows)
@@ -81,7 +81,7 @@ class Previews:
         part = folder.with_name("previews.part")
         shutil.rmtree(part, ignore_errors=True)
         try:
-            with naming(folder):
+            with name_in_errors(folder):
                 part.mkdir(parents=True)
                 np.save(part / "rows.npy", self.rows, allow_pickle=False)
                 if self.pictures is not None:
@@ -109,12 +109,12 @@ class Previews:
                 _array(folder / "pictures.npy") if (folder / "pictures.npy").exists() else None,
                 json.loads(_checked(folder / "texts.json").read_bytes()) if (folder / "texts.json").exists() else None,
             )
-        except Exception as error:  # what damage raises inside NumPy is of every kind
+        except Exception as error:  # NumPy raises many kinds of errors on damaged files
             raise ValueError(f"the previews in {folder} cannot be read: {error}") from error
 
 
 def _checked(path: Path) -> Path:
-    if not path.is_file():  # reading a pipe would wait for somebody to write into it
+    if not path.is_file():  # reading a pipe could block
         raise ValueError(f"{path.name} is not a regular file")
     if path.stat().st_size > LARGEST:
         raise ValueError(f"{path.name} is larger than {LARGEST:,} bytes")

@@ -19,7 +19,7 @@ MOMENTS = ("best", "last")
 
 @dataclass(frozen=True)
 class Summary:
-    """One metric of one method at one moment, over its seeds; all numbers are NaN where the records do not hold them.
+    """One metric of one method at one moment, over its seeds; NaN where the records lack it.
 
     Attributes:
         method: The method's name.
@@ -28,7 +28,7 @@ class Summary:
         n: Seeds that have a value.
         mean: Their mean.
         std: Their standard deviation with n - 1 in the denominator; NaN for a single seed.
-        pairs: Seeds of which the baseline has a value, too.
+        pairs: Seeds for which the baseline has a value, too.
         difference: Mean difference to the baseline over these pairs.
         low: Lower end of the difference's 95 % t-interval; NaN for fewer than two pairs.
         high: Upper end.
@@ -56,7 +56,7 @@ def summarise(
 
     Args:
         runs: Records by method, one for each seed.
-        baseline: The method that differences are taken to; without it they are NaN.
+        baseline: The method to compare with; without it differences are NaN.
         metrics: Columns of the records by the name of their metric.
 
     Returns:
@@ -134,7 +134,7 @@ def _within(theta: float, freedom: int) -> float:
 
 
 def _partners(records: Sequence[Record], others: Sequence[Record]) -> list[Record | None]:
-    """For each record the one of ``others`` with its seed, or at its place where records do not say their seeds."""
+    """For each record, the one of ``others`` with the same seed, or the same position if records have no seeds."""
     keyed = {_key(other, place): other for place, other in enumerate(others)}
     return [keyed.get(_key(record, place)) for place, record in enumerate(records)]
 
@@ -166,6 +166,6 @@ def _moments(values: np.ndarray) -> tuple[float, float, int, float]:
     n = len(values)
     if n < 2:
         return (float(values[0]) if n else math.nan), math.nan, n, math.nan
-    with np.errstate(all="ignore"):  # of a damaged record
+    with np.errstate(all="ignore"):  # values of a damaged record may overflow
         std = float(values.std(ddof=1))
         return float(values.mean()), std, n, t_quantile(n - 1) * std / math.sqrt(n)

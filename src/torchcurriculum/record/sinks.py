@@ -1,4 +1,4 @@
-"""Where a record's rows go besides its own ``epochs.jsonl``: CSV, TensorBoard, W&B, MLflow, or a class of your own.
+"""Further destinations of a record's rows: CSV, TensorBoard, W&B, MLflow, or your own class.
 
 A sink is any object with ``write(row)``; ``curriculum.record.attach(sink)`` sends it every row from then on. Under
 ``torch.distributed`` attach it on the first rank only.
@@ -22,8 +22,8 @@ from .files import overwrite
 
 __all__ = ["CSV", "MLflow", "TensorBoard", "WandB", "histograms", "scalars", "texts"]
 
-ENVIRONMENT = threading.Lock()  # belongs to the whole process
-SHARES = (0.05, 0.2, 0.25, 0.25, 0.2, 0.05)  # of the values that lie between a row's quantiles
+ENVIRONMENT = threading.Lock()  # environment variables are shared by all threads
+SHARES = (0.05, 0.2, 0.25, 0.25, 0.2, 0.05)  # of values between the quantiles of a row
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
@@ -42,14 +42,14 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def texts(row: Mapping[str, Any]) -> dict[str, str]:
-    """The words of a row, such as the phase."""
+    """The texts of a row, such as the phase."""
     return {name: value for name, value in row.items() if isinstance(value, str)}
 
 
 def histograms(row: Mapping[str, Any]) -> dict[str, list[tuple[float, float, float]]]:
-    """(from, to, share) between the quantiles of a row's losses and weights, the bars of a histogram.
+    """Histograms of a row's losses and weights: (from, to, share) between their quantiles.
 
-    Bars without width, where many values are the same, are part of the next one, or of the last.
+    Bars without width, from many equal values, are merged with a neighbour.
 
     Example:
         >>> histograms({"loss_quantiles": [0.0, 0.1, 0.1, 0.5, 1.0, 2.0, 4.0]})["loss"]
@@ -100,18 +100,18 @@ class CSV:
         self.path = Path(path)
         self.rows: dict[int, dict[str, Any]] = {}
         if self.path.exists():
-            if not self.path.is_file():  # reading a pipe would wait, and /dev/zero has no end
-                raise ValueError(f"{self.path} is not a regular file, and a table of epochs is read and rewritten")
+            if not self.path.is_file():  # reading a pipe could block, and /dev/zero is endless
+                raise ValueError(f"{self.path} is not a regular file, but a table of epochs must be")
             try:
                 with open(self.path, newline="", encoding="utf-8") as file:
                     self.rows = {int(row["epoch"]): dict(row) for row in csv.DictReader(file)}
             except (KeyError, TypeError, ValueError, csv.Error) as error:
                 raise ValueError(
-                    f"{self.path} exists and is not a table of epochs ({error!r}); move it away"
+                    f"{self.path} exists and is not a table of epochs ({error!r}); choose another file"
                 ) from error
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Adds what the row says to its epoch's line, and forgets lines of later epochs."""
+        """Adds the row's values to its epoch's line, and drops lines of later epochs."""
         number, values = int(row["epoch"]), {**scalars(row), **texts(row)}
         self.rows = {epoch: kept for epoch, kept in self.rows.items() if epoch <= number}
         self.rows[number] = {**self.rows.get(number, {}), "epoch": number, **values}
@@ -136,7 +136,7 @@ class TensorBoard:
         self.writer = SummaryWriter(str(folder))
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Numbers as scalars, losses and weights as histograms, words as text; on the disk when this returns."""
+        """Writes numbers as scalars, losses and weights as histograms, and texts; flushes to disk."""
         for name, value in scalars(row).items():
             self.writer.add_scalar(name, value, row["epoch"])
         for name, word in texts(row).items():
@@ -179,7 +179,7 @@ class WandB:
         self.run = wandb.init(project=project, mode=mode, **options)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Numbers and words of the row, at the step of its epoch."""
+        """Logs numbers and texts of the row, at the step of its epoch."""
         self.run.log({**scalars(row), **texts(row)}, step=row["epoch"])
 
     def close(self) -> None:
@@ -190,12 +190,12 @@ class WandB:
 class MLflow:
     """Rows as metrics of an MLflow run. Needs ``torchcurriculum[mlflow]``.
 
-    Newer versions of MLflow refuse a plain folder unless ``MLFLOW_ALLOW_FILE_STORE=true``; here that is set while the
-    folder is opened, and nowhere else. To look at such a folder, say ``MLFLOW_ALLOW_FILE_STORE=true mlflow ui``.
+    Newer versions of MLflow refuse a plain folder unless ``MLFLOW_ALLOW_FILE_STORE=true``; this class sets it only
+    while it opens the folder. To view such a folder, run ``MLFLOW_ALLOW_FILE_STORE=true mlflow ui``.
 
     Args:
         uri: A folder, or the address of a tracking server or data base.
-        experiment: The experiment's name; made if it is not there.
+        experiment: The experiment's name; created if missing.
         run_id: A run to resume, or None for a new one.
         name: The new run's name.
     """
@@ -212,13 +212,13 @@ class MLflow:
             self.run_id = run_id or self.client.create_run(place, run_name=name).info.run_id
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Numbers as metrics at the step of their epoch, words as tags."""
+        """Logs numbers as metrics at the step of their epoch, and texts as tags."""
         from mlflow.entities import Metric, RunTag
 
         now, step = int(1000 * time.time()), row["epoch"]
         metrics = [Metric(name, value, now, step) for name, value in scalars(row).items()]
         tags = [RunTag(name, word) for name, word in texts(row).items()]
-        self.client.log_batch(self.run_id, metrics, tags=tags)  # one message, should it be to a server
+        self.client.log_batch(self.run_id, metrics, tags=tags)  # one request if this is a server
 
     def close(self) -> None:
         """Ends the run."""

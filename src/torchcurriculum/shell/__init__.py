@@ -1,1 +1,1 @@
-"""What stands behind `Curriculum`: the order of rows, reading, measuring, steps, state, the record's summaries."""
+"""The parts of `Curriculum`: row order, reading, measuring, steps, state and the record's summaries."""

@@ -1,4 +1,4 @@
-"""`Hosting`: the half of `Curriculum` that trainers with a loop of their own call."""
+"""`Hosting`: the half of `Curriculum` that is called by trainers with their own loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..core import Batch, Method, Task
 from ..data.batches import finite_rows, take, to_device, zeros_of
 from ..distributed import derive, rank
 from ..record import Record
-from .feed import Feed
 from .order import Order
 from .outputs import Outputs
+from .reader import BatchReader
 from .state import Progress
 from .steps import Steps
 
@@ -30,7 +30,7 @@ class Hosting:
     seed: int
     _device: torch.device
     _unpack: Callable[[Any], tuple[Any, Any]]
-    _feed: Feed
+    _reader: BatchReader
     _order: Order
     _progress: Progress
     _steps: Steps
@@ -52,7 +52,7 @@ class Hosting:
 
     @property
     def rows(self) -> Tensor | None:
-        """The rows that the method has planned for this epoch; None is all of them."""
+        """The rows planned for this epoch; None means all."""
         return self._order.rows
 
     @property
@@ -63,25 +63,25 @@ class Hosting:
     def batches(self) -> list[Tensor]:
         """This rank's rows of every batch of the epoch; the first ``steps_done`` of them are done.
 
-        Where there are fewer rows than ranks, a rank may have none in the last batch. It must train on something
-        then, or the others would wait: on any rows, which ``loss`` and ``reduce`` take for padding.
+        If there are fewer rows than ranks, a rank may have none in the last batch. It must still run a step, or the
+        others would wait: on any rows, which ``loss`` and ``reduce`` treat as padding.
         """
-        return self._order.mine()
+        return self._order.local_batches()
 
     def loader(self) -> DataLoader[Any]:
-        """A loader of the batches of the epoch, for a trainer that wants one: always the same, so that workers stay.
+        """A loader of the epoch's batches for a trainer that needs one; always the same object, to keep its workers.
 
         Its batches come in the order of ``batches``, from the first, with padding where this rank has no rows. Before
-        the first ``start`` they are those of an epoch over everything, for trainers that count steps beforehand.
+        the first ``start`` they are those of an epoch over all rows, for trainers that count steps in advance.
         """
-        return self._feed.loader(self._order.padded(), self._order.seed_for("augment"))
+        return self._reader.loader(self._order.padded(), self._order.seed_for("augment"))
 
     def accumulate(self, batches: int) -> None:
-        """Says that the next ``batches`` batches make one optimizer step: ``loss`` and ``reduce`` give its parts.
+        """Declares that the next ``batches`` batches make one optimizer step; ``loss`` and ``reduce`` return its parts.
 
-        The sum is the loss of one large batch, its weights normalised over all rows of it, if the method weighs rows
-        whatever their losses (vanilla, E-weighting). A method that weighs by loss sees one batch at a time; each then
-        counts by the number of its rows. All ranks must call it.
+        If the method's weights do not depend on the losses (vanilla, E-weighting), the sum is the loss of one large
+        batch, its weights normalised over all its rows. A method that weights by loss sees one batch at a time; each
+        counts by its number of rows. All ranks must call it.
         """
         first, self._steps.shares = self.steps_done, {}
         sizes = [len(rows) for rows in self._order.batches()[first : first + batches]]
@@ -92,20 +92,20 @@ class Hosting:
 
     @property
     def accumulates(self) -> bool:
-        """Whether the next batch is a part of a larger one."""
+        """Whether the next batch is part of a larger one."""
         return self.steps_done in self._steps.shares
 
     def read(self) -> Iterator[Any]:
-        """The raw batches of this rank that are not done yet, as the data set and the collate function make them.
+        """This rank's remaining raw batches, as the data set and the collate function make them.
 
-        What their transforms draw is a function of (seed, epoch, batch, rank), as in ``epoch``.
+        The random draws of transforms depend only on (seed, epoch, batch, rank), as in ``epoch``.
         """
-        return self._feed.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
+        return self._reader.read(self._order.padded(), self._order.seed_for("augment"), self.steps_done)
 
     def read_finite(self) -> Iterator[Any]:
-        """``read`` for a trainer that gives losses alone: without rows that are not finite, unless they are an error.
+        """``read`` for a trainer that passes only losses: drops rows that are not finite, unless they are an error.
 
-        Such rows would be in the graph of the losses, whatever their weights. A batch of no others becomes padding.
+        A zero weight would not help, since NaN times zero is NaN. A batch without finite rows becomes padding.
         """
         for step, raw in enumerate(self.read(), self.steps_done):
             size = len(self.batches()[step])
@@ -120,7 +120,7 @@ class Hosting:
         """A batch of the epoch on the model's device, ready for ``loss``.
 
         Args:
-            raw: What a loader gave for the rows of this batch.
+            raw: The loader's output for the rows of this batch.
             index: Its rows; None if batches come in the order of ``batches``.
             step: Its number; None if it is the next one.
         """
@@ -130,7 +130,7 @@ class Hosting:
         return self._batch(to_device(x, self._device), to_device(y, self._device), rows.to(self._device), step)
 
     def reduce(self, losses: Tensor, index: Tensor | None = None, step: int | None = None) -> Tensor:
-        """The weighted scalar of losses that the caller has computed; notes them as ``loss`` does.
+        """The weighted scalar of losses that the caller has computed; stores them as ``loss`` does.
 
         Args:
             losses: (B,) losses of the batch, with gradients.
@@ -138,7 +138,7 @@ class Hosting:
             step: Its number; None if it is the next one.
 
         Raises:
-            TypeError: If the method looks at more than losses: it changes the batch, or wants the model's outputs.
+            TypeError: If the method needs more than losses: it changes the batch or uses the model's outputs.
         """
         if self.method.changes_batches:
             name = type(self.method).__name__
@@ -150,22 +150,22 @@ class Hosting:
         return loss
 
     def keep_outputs(self) -> None:
-        """Keeps what the network says about every row, so that an audit of the record knows a better label."""
+        """Keeps the predictions for every row, so that an audit of the record can suggest labels."""
         self._steps.outputs = Outputs(self._order.n)
 
     def note_outputs(self, outputs: Any, y: Any, step: int) -> None:
-        """Notes outputs and targets that the caller has computed, beside the losses that it gives to ``reduce``."""
+        """Stores outputs and targets that the caller has computed, to go with the losses passed to ``reduce``."""
         if self._steps.outputs is not None:
             self._steps.outputs.note(outputs, y, self.batches()[step].to(self._device))
 
     def _keep_arrays(self, record: Record) -> None:
-        """Writes what ``keep_outputs`` has gathered."""
+        """Writes the predictions of ``keep_outputs`` to the record."""
         arrays = {} if self._steps.outputs is None else self._steps.outputs.arrays()
         for name, values in arrays.items():
             record.set_array(name, values)
 
     def done(self, step: int) -> None:
-        """Counts a batch as done, by its number; ``loss`` and ``reduce`` do so themselves, a replayed step cannot."""
+        """Counts a batch as done, by its number; ``loss`` and ``reduce`` do this, a replayed step cannot."""
         self._progress.done(step)
 
     def _batch(self, x: Any, y: Any, rows: Tensor, step: int) -> Batch:

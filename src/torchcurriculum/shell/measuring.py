@@ -1,4 +1,4 @@
-"""Passes over every row of a data set: losses at the start of an epoch, or whatever a method asks for."""
+"""Passes over every row of a data set: losses at the start of an epoch, or any function of a method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import distributed
 from ..core import Batch, Epoch, Task, checks
 from ..data.batches import to_device
 from ..distributed import Sharded, evaluating, same_buffers, unwrapped
-from .feed import Feed, untouched_generators
+from .reader import BatchReader, untouched_generators
 
 __all__ = ["Measurer", "device_of"]
 
@@ -23,11 +23,11 @@ Seed = Callable[[int], int]
 
 
 class Measurer:
-    """Applies a function to all rows in order: no gradients, evaluation mode, nothing disturbed; ranks share the work.
+    """Applies a function to all rows in order, in evaluation mode and without gradients or side effects.
 
     Args:
         n: Rows of the set.
-        feed: Where they are read.
+        reader: Reads them.
         unpack: ``unpack(raw) -> (x, y)``.
         task: The forward and loss functions.
         batch_size: Rows at a time on a CPU, where larger batches are slower; elsewhere four times as many.
@@ -37,17 +37,17 @@ class Measurer:
     def __init__(
         self,
         n: int,
-        feed: Feed,
+        reader: BatchReader,
         unpack: Callable[[Any], tuple[Any, Any]],
         task: Task,
         batch_size: int,
         exact_batch_size: int | None,
     ) -> None:
-        self.n, self.feed, self.unpack, self.task = n, feed, unpack, task
+        self.n, self.reader, self.unpack, self.task = n, reader, unpack, task
         self.batch_size, self.exact_batch_size = batch_size, exact_batch_size
 
     def losses(self, model: nn.Module, seed: Seed, nan_strategy: checks.NanStrategy) -> Sharded:
-        """(N,) losses, of which each rank holds its share."""
+        """(N,) losses; each rank holds its share."""
         rows = distributed.share(self.n)
         losses = self._share(lambda net, batch: self.task.losses(net, batch)[1], model, seed)
         losses, _ = checks.check_losses(losses, torch.arange(rows.start, rows.stop), nan_strategy)
@@ -58,7 +58,7 @@ class Measurer:
     def epoch(
         self, number: int, model: nn.Module, last: Sharded, measured: Callable[[], Sharded], seed: int, draws: Seed
     ) -> Epoch:
-        """What a method may know at the start of an epoch; nothing is measured or exchanged before somebody asks."""
+        """The ``Epoch`` for a method's plan; nothing is measured or exchanged until it is needed."""
         return Epoch(
             number,
             self.n,
@@ -75,25 +75,25 @@ class Measurer:
         return distributed.gather_rows(self._share(function, model, seed), self.n)
 
     def rows(self, index: Tensor, device: torch.device, seed: int) -> Batch:
-        """Some rows as they are."""
-        x, y = self.unpack(self.feed.rows(index, seed))
+        """Some rows, without augmentation."""
+        x, y = self.unpack(self.reader.rows(index, seed))
         return Batch(to_device(x, device), to_device(y, device), to_device(index, device), task=self.task)
 
     def _share(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
         """``function`` over this rank's rows, in order."""
-        net = unwrapped(model)  # a wrapper for data parallelism would make ranks wait for each other
+        net = unwrapped(model)  # a data-parallel wrapper would synchronise ranks
         device = device_of(model)
         mine = distributed.share(self.n)
         rows = torch.arange(mine.start, mine.stop)
         size = self.exact_batch_size or self.batch_size * (1 if device.type == "cpu" else 4)
         batches = list(rows.split(size)) if len(rows) else []
-        # Ranks that hold parts of the parameters (FSDP) need each other in every pass, so all make as many.
+        # With FSDP every forward pass involves all ranks, so all run the same number.
         passes = math.ceil(math.ceil(self.n / distributed.world_size()) / size)
         batches += [torch.arange(min(2, self.n))] * (passes - len(batches))
         indices = torch.cat(batches).to(device).split([len(part) for part in batches])
         parts: list[Tensor] = []
         with torch.no_grad(), evaluating(net), untouched_generators(), same_buffers(net):
-            for index, raw in zip(indices, self.feed.read(batches, seed, draws=False), strict=True):
+            for index, raw in zip(indices, self.reader.read(batches, seed, draws=False), strict=True):
                 x, y = self.unpack(raw)
                 batch = Batch(to_device(x, device), to_device(y, device), index, task=self.task)
                 parts.append(function(net, batch).detach())
@@ -101,7 +101,7 @@ class Measurer:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model's first parameter or buffer lies."""
+    """The device of a model's first parameter or buffer."""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         return tensor.device
     return torch.device("cpu")

@@ -15,14 +15,13 @@ __all__ = ["Order", "check_plan"]
 class Order:
     """The batches of an epoch as a function of (seed, epoch, rank): a resumed run needs no generator state.
 
-    The rows are shuffled, if they are to be, and cut into batches of ``batch_size``. A single row that would be left
-    over joins the batch before it: how many rows there are is the plan's doing, and batch norm cannot take a batch of
-    one.
+    The rows are shuffled if ``shuffle`` is set and cut into batches of ``batch_size``. A single row that would be left
+    over joins the batch before it, because batch norm cannot take a batch of one.
 
     Args:
         n: Rows of the training set.
         batch_size: Rows of the global batch.
-        drop_last: Leave out the last rows if they do not fill a batch.
+        drop_last: Drop the last rows if they do not fill a batch.
         seed: The curriculum's.
         shuffle: Whether rows are shuffled; if not, they come in the order of the plan.
 
@@ -38,10 +37,10 @@ class Order:
         self.begin(0, None)
 
     def begin(self, number: int, rows: Tensor | None) -> None:
-        """An epoch begins over these rows; None is all of them."""
+        """Begins an epoch over these rows; None means all."""
         self.number, self.rows = number, rows
         self._batches: list[Tensor] | None = None
-        self._mine: tuple[int, list[Tensor]] = (0, [])  # for how many ranks, and this rank's part
+        self._mine: tuple[int, list[Tensor]] = (0, [])  # the world size, and this rank's batches
 
     def batches(self) -> list[Tensor]:
         """The rows of every global batch."""
@@ -49,7 +48,7 @@ class Order:
             self._batches = self._cut()
         return self._batches
 
-    def mine(self) -> list[Tensor]:
+    def local_batches(self) -> list[Tensor]:
         """This rank's rows of every batch; a rank may have none in the last one."""
         ranks, batches = world_size(), self.batches()
         if ranks == 1:
@@ -60,22 +59,21 @@ class Order:
 
     def leave_out(self, step: int, kept: Tensor) -> None:
         """Keeps only some of this rank's rows of a batch, by their places in it."""
-        mine = self.mine()
+        mine = self.local_batches()
         mine[step] = mine[step][kept]
 
     def padded(self) -> list[Tensor]:
-        """What this rank reads: its rows, and two other rows where it has none, so that it can make a pass."""
-        return [rows if len(rows) else self.batches()[0][:2] for rows in self.mine()]
+        """The rows this rank reads: its own, or two others as padding where it has none."""
+        return [rows if len(rows) else self.batches()[0][:2] for rows in self.local_batches()]
 
     def seed_for(self, purpose: str) -> Callable[[int], int]:
-        """``seed(position)``: what a batch of this epoch draws from on this rank."""
+        """``seed(position)``, the seed of a batch of this epoch on this rank."""
         return lambda position: derive(self.seed, self.number, position, rank(), purpose)
 
     def _share(self, batch: Tensor) -> Tensor:
         """This rank's rows: every W-th.
 
-        Fewer ranks share a short last batch that would leave a rank a single row, which batch norm cannot take, where
-        all other batches give it more.
+        If a short last batch would leave a rank with a single row, which batch norm cannot take, fewer ranks share it.
         """
         ranks = world_size()
         if len(batch) < 2 * ranks <= self.batch_size:
@@ -96,12 +94,12 @@ class Order:
 
 
 def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | None:
-    """The rows that a method has planned, on the host; an error if they are not different rows of the set."""
+    """The planned rows, on the host; raises an error if they are not distinct rows of the set."""
     if rows is None:
         return None
     rows = rows.detach().cpu().to(torch.int64).flatten()
     if not len(rows):
         raise ValueError(f"{name} planned no rows for epoch {number}; an epoch needs at least one")
     if rows.min() < 0 or rows.max() >= n or len(rows.unique()) != len(rows):
-        raise ValueError(f"{name} planned rows twice or outside of range({n}) for epoch {number}")
+        raise ValueError(f"{name} planned rows twice or outside range({n}) for epoch {number}")
     return rows

@@ -1,4 +1,4 @@
-"""`Outputs`: what the network said about every row while it was trained, for the audit of the labels."""
+"""`Outputs`: the network's predictions for every row during training, for the label audit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from ..distributed import total
 
 __all__ = ["Outputs"]
 
-LARGEST = 2**28  # numbers that are kept, rows times classes
+LARGEST = 2**28  # most values to keep, rows times classes
 
 
 class Outputs:
     """The mean of each row's probabilities over its visits, and the labels it came with.
 
-    It keeps nothing where there are no classes to tell apart: outputs that are not (B, C), or targets that are not B
-    whole numbers below C.
+    Keeps nothing unless the task is classification: outputs (B, C) and B whole targets below C.
 
     Args:
         n: Rows of the training set.
@@ -36,7 +35,7 @@ class Outputs:
 
     @torch.no_grad()
     def note(self, logits: object, y: object, index: Tensor) -> None:
-        """Takes a batch into account."""
+        """Adds a batch."""
         if not isinstance(logits, Tensor) or not isinstance(y, Tensor) or logits.ndim != 2 or y.shape != index.shape:
             return
         classes = logits.shape[1]
@@ -48,7 +47,7 @@ class Outputs:
         if self.shares.shape[1] != classes:
             return
         outputs = logits.float()
-        # skorch's nets give probabilities already
+        # skorch's nets return probabilities
         already = (outputs.min() >= 0) & ((outputs.sum(1) - 1).abs().max() < 1e-3)
         shares = torch.where(already, outputs, outputs.softmax(1)).nan_to_num(0.0)
         self.shares.index_add_(0, index, shares)
@@ -63,7 +62,7 @@ class Outputs:
     def arrays(self) -> dict[str, np.ndarray]:
         """For ``record.set_array``: ``labels``, ``predicted``, ``mean_probabilities``; empty until all rows were seen.
 
-        All ranks must ask.
+        All ranks must call it.
         """
         if self.shares is None:
             return {}

@@ -1,4 +1,4 @@
-"""The state of a curriculum: where it is, what it saves, and which states it refuses."""
+"""The state of a curriculum: its position, what it saves, and the checks on loading."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FORMAT = 2
 
 @dataclass
 class Progress:
-    """Which epoch it is, and how many of its batches are done. Only these methods write it.
+    """The current epoch and how many of its batches are done. Only these methods change it.
 
     Attributes:
         number: The epoch, from 1; 0 before the first.
         steps: Batches of it that are done.
         open: Whether the epoch has begun and not ended.
-        resumed: Whether it was loaded and not taken up again yet.
+        resumed: Whether it was loaded and has not been resumed yet.
     """
 
     number: int = 0
@@ -35,23 +35,23 @@ class Progress:
     resumed: bool = False
 
     def begin(self) -> None:
-        """The next epoch begins."""
+        """Begins the next epoch."""
         self.number, self.steps, self.open, self.resumed = self.number + 1, 0, True, False
 
     def done(self, step: int) -> None:
-        """The batch of this number is done, and so are those before it; saying it twice changes nothing."""
+        """Marks the batch of this number and those before it as done; repeated calls change nothing."""
         self.steps = step + 1
 
     def end(self) -> None:
-        """The epoch ends."""
+        """Ends the epoch."""
         self.open = False
 
     def state_dict(self) -> dict[str, Any]:
-        """What is saved."""
+        """The values to save."""
         return {"epoch": self.number, "step": self.steps, "open": self.open}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes back what was saved."""
+        """Restores saved values."""
         self.number, self.steps, self.open, self.resumed = state["epoch"], state["step"], state["open"], state["open"]
 
 
@@ -77,26 +77,26 @@ KINDS: dict[str, Any] = {
 
 
 def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
-    """Raises a ValueError if a state is not whole, or of another format, method or training set.
+    """Raises a ValueError if a state is incomplete, or of another format, method or training set.
 
     Args:
-        state: What was saved.
-        now: What the curriculum says of itself.
+        state: The saved state.
+        now: The settings of this curriculum.
         knobs: ``"same"`` also refuses other knobs.
 
     Returns:
         The knobs that differ.
     """
     if not isinstance(state, Mapping):
-        raise ValueError(f"a state is a dict, got {type(state).__name__}")
-    state = {"shuffle": True, **state}  # as before there was a choice
+        raise ValueError(f"the state must be a dict, got {type(state).__name__}")
+    state = {"shuffle": True, **state}  # older states have no such entry
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}; this version reads {FORMAT}")
     for name, kind in KINDS.items():
         if name not in state:
-            raise ValueError(f"the state has no {name!r}; it is not whole")
+            raise ValueError(f"the state is incomplete: it has no {name!r}")
         if not isinstance(state[name], kind):
-            raise ValueError(f"{name!r} of the state is {type(state[name]).__name__}, which it cannot be")
+            raise ValueError(f"{name!r} of the state has the wrong type, {type(state[name]).__name__}")
     if state["method_class"] != now["method_class"]:
         raise ValueError(f"the state is of {state['method_class']}, and this method is {now['method_class']}")
     if state["n"] != now["n"]:
@@ -104,14 +104,16 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     if None not in (state["labels"], now["labels"]) and state["labels"] != now["labels"]:
         raise ValueError("the state is of a training set with other labels")
     if not all(isinstance(row, Mapping) for row in state["epochs"]) or min(state["epoch"], state["step"]) < 0:
-        raise ValueError("the state's epochs are not those of a record; it is not whole")
+        raise ValueError("the state is damaged: its epochs are not rows of a record")
     rows = state["rows"]
     if rows is not None and (rows.dtype != torch.int64 or rows.ndim != 1 or not 0 < len(rows) <= now["n"]):
         raise ValueError(f"'rows' of the state must be up to {now['n']} row numbers, got {tuple(rows.shape)}")
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
-    cut = [", ".join(f"{name} {said[name]}" for name in ("seed", "batch_size", "shuffle")) for said in (state, now)]
+    cut = [
+        ", ".join(f"{name} {settings[name]}" for name in ("seed", "batch_size", "shuffle")) for settings in (state, now)
+    ]
     if state["open"] and cut[0] != cut[1]:
         raise ValueError(f"the state was taken inside an epoch with {cut[0]}; with {cut[1]} it cannot be resumed")
     other = [name for name in ("measure", "drop_last") if state[name] != now[name]]
@@ -123,7 +125,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
 
 
 def set_knobs(curriculum: Any, names: list[str], source: Mapping[str, Any]) -> None:
-    """Sets knobs to the values that ``source`` says; scalars only."""
+    """Sets knobs to the values in ``source``; scalars only."""
     for name in names:
         owner, _, knob = name.rpartition(".")
         target, value = curriculum.method if owner else curriculum, _value(source, name)
@@ -133,31 +135,31 @@ def set_knobs(curriculum: Any, names: list[str], source: Mapping[str, Any]) -> N
         elif isinstance(value, bool | int | float | str) and not isinstance(held, Tensor):
             setattr(target, knob, value)
         else:
-            raise ValueError(f"{name} cannot be set to {value!r:.60}; make the method anew")
+            raise ValueError(f"{name} cannot be set to {value!r:.60}; make a new method")
 
 
-def compare_ranks(said: Mapping[str, Any], device: torch.device) -> None:
-    """Raises on every rank if the ranks were not told the same."""
+def compare_ranks(settings: Mapping[str, Any], device: torch.device) -> None:
+    """Raises an error on every rank if the settings differ between ranks."""
     if world_size() == 1:
         return
-    digests = torch.tensor([derive(json.dumps(value, sort_keys=True, default=str)) for value in said.values()])
+    digests = torch.tensor([derive(json.dumps(value, sort_keys=True, default=str)) for value in settings.values()])
     low, high = digests.to(device), digests.clone().to(device)
     dist.all_reduce(low, op=dist.ReduceOp.MIN)
     dist.all_reduce(high, op=dist.ReduceOp.MAX)
-    other = [name for name, same in zip(said, (low == high).tolist(), strict=True) if not same]
+    other = [name for name, same in zip(settings, (low == high).tolist(), strict=True) if not same]
     if other:
-        here = ", ".join(f"{name} = {said[name]!r:.80}" for name in other)
-        raise ValueError(f"ranks must be told the same, and {' and '.join(other)} differ; on rank {rank()}: {here}")
+        here = ", ".join(f"{name} = {settings[name]!r:.80}" for name in other)
+        raise ValueError(f"settings must agree on all ranks; {' and '.join(other)} differ; on rank {rank()}: {here}")
 
 
-def _knob(said: Mapping[str, Any], name: str) -> Any:
-    return json.dumps(said["knobs"].get(name), sort_keys=True, default=str)
+def _knob(settings: Mapping[str, Any], name: str) -> Any:
+    return json.dumps(settings["knobs"].get(name), sort_keys=True, default=str)
 
 
-def _value(said: Mapping[str, Any], name: str) -> Any:
-    return said["knobs"].get(name[6:]) if name.startswith("knobs.") else said[name]
+def _value(settings: Mapping[str, Any], name: str) -> Any:
+    return settings["knobs"].get(name[6:]) if name.startswith("knobs.") else settings[name]
 
 
 def cloned(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:
-    """Copies that later steps do not reach."""
+    """Copies that later steps do not change."""
     return {name: None if value is None else value.clone() for name, value in tensors.items()}

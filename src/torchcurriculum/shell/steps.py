@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .. import fast
 from ..core import Batch, Method, Pair, Step, Task, checks
-from ..data.batches import finite_rows, none_of, padding_like, take, zeros_of
+from ..data.batches import finite_rows, padding_like, take, without_rows, zeros_of
 from ..distributed import Sharded, total, world_size
 from .outputs import Outputs
 
@@ -46,13 +46,13 @@ setattr(cross_entropy, "is_cross_entropy", True)  # noqa: B010  so that a kernel
 class Steps:
     """View, forward, losses, weights, scalar: the loop of ``core.py``, and the note of each row's loss.
 
-    The loss of a batch may be asked for more than once (LBFGS, SAM): it looks and is weighed as it was the first time,
-    and the method learns of it once.
+    The loss of a batch may be computed more than once (LBFGS, SAM): it keeps its view and weights, and the method's
+    state is updated once.
 
     Args:
         method: The method.
         task: The user's forward and loss functions.
-        last: (N,) where the losses of the rows are noted.
+        last: (N,) buffer for the losses of the rows.
         measure: ``"running"`` if the method reads these losses.
         nan_strategy: What to do about losses that are not finite.
     """
@@ -67,25 +67,25 @@ class Steps:
     ) -> None:
         self.method, self.task, self.last, self.measure, self.nan_strategy = method, task, last, measure, nan_strategy
         self.shares: dict[int, Tensor] = {}  # of the batches that make one optimizer step
-        self.outputs: Outputs | None = None  # of every row, where somebody wants them
-        self._viewed: tuple[Batch, Batch] | None = None  # the batch in hand, before and after the view
-        self._weighed: tuple[Batch, Tensor] | None = None  # and the weights that it was given
+        self.outputs: Outputs | None = None  # of every row, if they are kept
+        self._viewed: tuple[Batch, Batch] | None = None  # the current batch, before and after the view
+        self._weighed: tuple[Batch, Tensor] | None = None  # and its weights
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
-        """The batch as the method wants it; a rank without rows is asked as well, because ranks may exchange there."""
+        """The batch as the method transforms it; called on a rank without rows too, because ranks may communicate."""
         if self._viewed is not None and self._viewed[0] is batch:
             return self._viewed[1]
         kept = batch if self.nan_strategy == "error" else self._without_bad_inputs(batch)
         if kept.index.shape[0]:
             viewed = self.method.view(model, kept)
         else:
-            viewed = self.method.view(model, kept.with_(x=none_of(kept.x), y=none_of(kept.y)))
+            viewed = self.method.view(model, kept.with_(x=without_rows(kept.x), y=without_rows(kept.y)))
             viewed = kept.with_(x=padding_like(viewed.x, kept.x), y=padding_like(viewed.y, kept.y))
         self._viewed = batch, viewed
         return viewed
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The scalar of a batch that looks as the method wants it."""
+        """The scalar loss of a transformed batch."""
         if self.nan_strategy != "error":
             return self._finite_loss(model, batch)
         logits = self.task.forward(model, batch.x)
@@ -95,7 +95,7 @@ class Steps:
         if loss is not None:
             return self._share(loss, batch)
         losses = self.task.losses_of(logits, batch)
-        if losses.device.type == "cpu":  # elsewhere a look would make every step wait; the epoch's end looks for all
+        if losses.device.type == "cpu":  # elsewhere this would synchronise every step; the end of the epoch checks
             checks.check_losses(losses, batch.index, "error")
         return self._scalar(Step(model, batch, logits, losses))
 
@@ -104,19 +104,19 @@ class Steps:
         losses = losses if batch.index.shape[0] else losses[:0]
         checks.check_sample_losses(losses, batch.index.shape[0])
         if losses.device.type == "cpu" or self.nan_strategy != "error":
-            checks.check_losses(losses, batch.index, "error")  # they are in the graph: no strategy can take them out
+            checks.check_losses(losses, batch.index, "error")  # they are in the graph and cannot be removed
         loss = self._fast(batch, None, losses) if batch.index.shape[0] else None
         return self._scalar(Step(None, batch, None, losses)) if loss is None else self._share(loss, batch)
 
     def accumulate(self, batches: list[Batch], sizes: Tensor) -> None:
-        """Says that these batches make one optimizer step.
+        """Declares that these batches make one optimizer step.
 
         Args:
-            batches: This rank's parts, of which only the rows are known.
+            batches: This rank's parts; only their rows are known.
             sizes: Rows of the global batches.
         """
         shares, every = sizes.double() / sizes.sum(), torch.cat([batch.index for batch in batches])
-        with suppress(_LossesAsked), self.method.on_trial(every):
+        with suppress(_NeedsLosses), self.method.on_trial(every):
             together = self._weights(every, batches[0])
             apart = [self._weights(batch.index, batch).sum() for batch in batches]
             parts = [part.sum() for part in together.split([len(batch.index) for batch in batches])]
@@ -125,13 +125,13 @@ class Steps:
         self.shares = {batch.step: share for batch, share in zip(batches, shares, strict=True)}
 
     def _weights(self, rows: Tensor, like: Batch) -> Tensor:
-        """The weights of a batch of these rows, by a method that does not look at losses."""
+        """The weights of these rows by a method that does not use losses."""
         return self.method.weigh(_RowsOnly(None, like.with_(index=rows))).double()
 
     # ------------------------------------------------------------------ from a step to its scalar
 
     def _fast(self, batch: Batch, logits: object, losses: Tensor | None = None) -> Tensor | None:
-        """The same scalar from one kernel; None where there is none for this method, batch or device."""
+        """The same scalar from one fused kernel; None if there is none for this method, batch or device."""
         source = logits if losses is None else losses
         if not isinstance(source, Tensor) or not source.is_cuda or batch.pair is not None:
             return None
@@ -174,27 +174,27 @@ class Steps:
             self.outputs.note(step._logits, step.batch.y, step.index)
         losses, last = step.losses.detach(), self.last.values
         losses = losses if losses.dtype == last.dtype else losses.to(last.dtype)
-        if mixed:  # which leaves a mark only where it is not finite, for the epoch's end to see
+        if mixed:  # stores only non-finite losses, for the check at the end of the epoch
             losses = torch.where(losses.isfinite(), last[step.index], math.nan)
-        elif losses.device.type != "cpu":  # nobody has looked at them
+        elif losses.device.type != "cpu":  # not checked yet
             losses = losses.nan_to_num(math.nan, math.nan, math.nan)
         last.index_copy_(0, step.index, losses)
 
     def _padding(self, model: nn.Module, batch: Batch, logits: Any) -> Step:
-        """A step of no rows, from a pass over padding, so that gradients are exchanged."""
+        """A step without rows, from a pass over padding, so that gradients are still exchanged."""
         losses = self.task.loss_fn(logits, batch.y)[:0]
         return Step(model, batch, logits[:0] if isinstance(logits, Tensor) else logits, losses)
 
     # ------------------------------------------------------------------ rows that are not finite
 
     def _without_bad_inputs(self, batch: Batch) -> Batch:
-        """The rows whose inputs and targets are finite: zero times NaN is NaN, so no weight would help."""
+        """Keeps the rows whose inputs and targets are finite; a zero weight would not help, since 0 * NaN is NaN."""
         size = batch.index.shape[0]
         finite = finite_rows((batch.x, batch.y), size) if size else None
         return batch if finite is None else self._keep(batch, finite, "inputs")
 
     def _finite_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss without rows whose losses are not finite: another pass without them, on every rank alike."""
+        """The loss without rows whose losses are not finite: all ranks repeat the pass without them."""
         first = self._viewed[1] if self._viewed is not None else batch
         while True:
             before = [buffer.clone() for buffer in model.buffers()]
@@ -207,13 +207,13 @@ class Steps:
             if not int(total((~finite).sum())):
                 return self._scalar(step)
             for buffer, value in zip(model.buffers(), before, strict=True):
-                buffer.copy_(value)  # statistics of a batch with bad rows in it
+                buffer.copy_(value)  # undo the statistics of the bad batch
             batch = self._keep(batch, finite, "losses")
             if self._viewed is not None and self._viewed[1] is first:
-                first, self._viewed = batch, (self._viewed[0], batch)  # the same rows if it is asked for again
+                first, self._viewed = batch, (self._viewed[0], batch)  # the same rows if it is computed again
 
     def _keep(self, batch: Batch, finite: Tensor, what: str) -> Batch:
-        """The finite rows of a batch; the others count as hard. No rows and padding of zeros if there are none."""
+        """The finite rows of a batch; the others count as hard. If there are none, no rows and zero padding."""
         if bool(finite.all()):
             return batch
         size, bad = batch.index.shape[0], batch.index[~finite]
@@ -233,7 +233,7 @@ class Steps:
 
 @contextmanager
 def _weighing(method: Method, weights: Tensor) -> Iterator[None]:
-    """Inside, ``method.weigh`` gives these weights and changes nothing."""
+    """Makes ``method.weigh`` return these weights without side effects inside the block."""
     object.__setattr__(method, "weigh", lambda step: weights)
     try:
         yield
@@ -241,15 +241,15 @@ def _weighing(method: Method, weights: Tensor) -> Iterator[None]:
         object.__delattr__(method, "weigh")
 
 
-class _LossesAsked(Exception):
-    """The method weighs by losses or outputs."""
+class _NeedsLosses(Exception):
+    """The method's weights depend on losses or outputs."""
 
 
 class _RowsOnly(Step):
-    """A step of which only the rows are known yet."""
+    """A step whose losses are not known yet, only its rows."""
 
     def _measure(self, what: str) -> Tensor:
-        raise _LossesAsked
+        raise _NeedsLosses
 
     def _refuse(self, what: str) -> Tensor:
-        raise _LossesAsked
+        raise _NeedsLosses

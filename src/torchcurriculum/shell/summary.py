@@ -1,4 +1,4 @@
-"""What the record says of an epoch's losses and weights: a few numbers, the same on every rank."""
+"""Summaries of an epoch's losses and weights for the record, the same on every rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..distributed import Sharded, total
 __all__ = ["histories", "of_losses", "of_weights", "row"]
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-ENOUGH = 1_000_000  # values, for quantiles in a plot
+ENOUGH = 1_000_000  # values for the quantiles of a plot
 
 
 def of_losses(losses: Tensor) -> dict[str, Any]:
@@ -74,10 +74,10 @@ def histories(losses: Sharded, threshold: float) -> dict[str, Any]:
 
 
 def _thinned(values: Tensor) -> Tensor:
-    """Every k-th value where there are more than enough."""
+    """Every k-th value if there are more than ``ENOUGH``."""
     return values.detach()[:: max(1, len(values) // ENOUGH)]
 
 
 def _places(count: int) -> Tensor:
-    """Where the quantiles stand among ``count`` values in ascending order."""
+    """The positions of the quantiles among ``count`` sorted values."""
     return torch.tensor([round(q * (count - 1)) for q in QUANTILES])

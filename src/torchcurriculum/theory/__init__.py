@@ -1,14 +1,14 @@
 """Section 3 and Appendix D of the APW paper, as pure functions of a `Record`.
 
 Epochs are counted from 1, as in the paper; an array with one entry per epoch holds epoch k at position k - 1. As the
-weights begin at 1/N, they follow from g_K alone, w_K = softmax(-g_K), so a record needs no stored weights.
+weights begin at 1/N, they follow from g_K, w_K = softmax(-g_K), so a record needs no stored weights.
 
 Theorems 1 to 3 and Lemmas 1 and 2 have two sides that can be computed, and both are. Of Theorem 4 only the part over
 the training set can be.
 
 The statements are those of E-weighting with tau = 1/2 (the paper's default), one e, and losses measured at the start of
-each epoch over all rows. The rows of a record say how the run was set (see ``setting``); a record of another setting,
-or one that does not say, is refused with the reason.
+each epoch over all rows. The rows of a record hold the settings of the run (see ``setting``); a record with other or
+missing settings is refused with the reason.
 
 **The clip.** The recorded rho is the weight r on hard samples clipped to [1e-4, 1 - 1e-4]; the recorded z is the true
 normaliser Z = (1 - r) exp(-alpha) + r exp(alpha), which the update divided by. Theorem 2's equality needs the true one.

@@ -1,4 +1,4 @@
-"""What the theory speaks of, from a record: A_K, g_K, m_K, the weights, and the convergence phases."""
+"""The quantities of the theory from a record: A_K, g_K, m_K, the weights, and the convergence phases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..functional.apw import RHO_CLIP
 from ..record import Record, RecordError
-from .setting import PAPER, check_setting, said
+from .setting import PAPER, check_setting, recorded
 
 __all__ = [
     "PAPER",
@@ -33,7 +33,7 @@ __all__ = [
     "weights",
 ]
 
-LARGEST = 1e12  # of a scalar; beyond it sums would overflow, and no run has it
+LARGEST = 1e12  # of a scalar; larger values would overflow, and no run has them
 ROUNDING = 1e-10  # a rho this near to 1/2 is 1/2, and so is a sum of log((1 - rho) / rho) this near to 0
 TOLERANCE = 1e-5  # between the recorded rho and the one that alpha and the easiness imply
 
@@ -72,24 +72,24 @@ def cumulative_alpha(record: Record) -> np.ndarray:
 
 
 def positive(record: Record, q: float | None = None) -> np.ndarray:
-    """(K,) bool: whether A_K > 0, and not by rounding alone."""
+    """(K,) bool: whether A_K > 0, beyond rounding."""
     return cumulative_alpha(record) > least(strength(record, q))
 
 
 def least(q: float) -> float:
-    """What a sum of alpha must exceed to be more than rounding."""
+    """The rounding error of a sum of alpha."""
     return ROUNDING / q
 
 
 def strength(record: Record, q: float | None = None) -> float:
-    """q of Eq. 3 as the record says it; it is never guessed.
+    """q of Eq. 3 from the record; it is never guessed.
 
     Args:
         record: A record of APW in the setting of the theorems.
-        q: The q of the run, for a record that does not say it.
+        q: The q of the run, for a record without it.
 
     Raises:
-        RecordError: If the record does not say q, says another one, or has an alpha that this q does not explain.
+        RecordError: If the record has no q or another one, or its alpha does not match q.
 
     Example:
         >>> record = Record(4, PAPER | {"q": 5})
@@ -99,12 +99,12 @@ def strength(record: Record, q: float | None = None) -> float:
     """
     alpha, rho = scalars(record, "alpha"), scalars(record, "rho")
     check_setting(record)
-    held = said(record, "q")
+    held = recorded(record, "q")
     if held is None and q is None:
-        raise RecordError("this record does not say q, which the theorems need; pass the q of the run")
+        raise RecordError("this record has no q, which the theorems need; pass the q of the run")
     strength = _number(q if held is None else held)
     if q is not None and _number(q) != strength:
-        raise RecordError(f"the run had q = {strength:g}, as its record says, got q = {q:g}; leave q out")
+        raise RecordError(f"the record has q = {strength:g}, got q = {q:g}; omit q")
     if not strength >= 2:
         raise RecordError(f"the theorems need q >= 2, got q = {strength:g}")
     if not np.allclose(alpha, (np.log1p(-rho) - np.log(rho)) / strength, rtol=1e-6, atol=1e-9):
@@ -132,7 +132,7 @@ def cumulative_performance(record: Record, epoch: int | None = None) -> np.ndarr
     check_setting(record)
     if not epoch:
         return np.zeros(record.n)
-    for _, performance in islice(trajectory(record), epoch):  # noqa: B007, the last one is what is asked for
+    for _, performance in islice(trajectory(record), epoch):  # noqa: B007, only the last one is needed
         pass
     return performance
 
@@ -216,7 +216,7 @@ def phase_performance(record: Record, phase: Phase) -> np.ndarray:
         array([ 1.,  1.,  1., -1.])
     """
     refuse_phase(record, phase)
-    # Summed over the phase alone: the difference of two long sums would lose digits.
+    # Summed only over the phase, because the difference of two long sums would lose digits.
     alpha, performance = scalars(record, "alpha")[phase.start : phase.last], np.zeros(record.history("easy").shape[1])
     for value, (easy, _) in zip(alpha, islice(trajectory(record), phase.start, phase.last), strict=True):
         performance += np.where(easy, value, -value)
@@ -245,13 +245,13 @@ def scalars(record: Record, name: str) -> np.ndarray:
 def trajectory(record: Record) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Which samples are easy and g_k, (N,) each, for k = 1, 2, ...; refuses a record that is not of E-weighting."""
     alpha, rho = scalars(record, "alpha"), scalars(record, "rho")
-    history = record.history("easy")  # first: a damaged record may claim any number of rows
+    history = record.history("easy")  # read first, because a damaged record may claim any number of rows
     performance = np.zeros(record.n)
     for number, easy in enumerate(history):
         hard = np.clip(softmax(-performance)[~easy].sum(), RHO_CLIP, 1 - RHO_CLIP)
         if not abs(hard - rho[number]) <= TOLERANCE:
             raise RecordError(
-                f"epoch {number + 1} of this record has rho = {rho[number]:.6f}, and the alpha and easiness in it give "
+                f"epoch {number + 1} of this record has rho = {rho[number]:.6f}, but its alpha and easiness give "
                 f"{hard:.6f}. The theory is that of E-weighting over losses measured at the start of each epoch "
                 "(weighting='E', measure='pass')."
             )
@@ -272,7 +272,7 @@ def alpha_before(record: Record, epoch: int) -> float:
 
 
 def refuse_phase(record: Record, phase: Phase) -> None:
-    """Refuses what is not a convergence phase of the record."""
+    """Refuses anything but a convergence phase of the record."""
     check_setting(record)
     rho = scalars(record, "rho")[max(phase.start, 0) : phase.last]
     if phase.start < 0 or phase.length < 1 or len(rho) != phase.length or (rho >= 0.5 - ROUNDING).any():

@@ -1,7 +1,7 @@
-"""The setting of the paper's theorems, and whether a record is of it.
+"""The setting of the paper's theorems, and whether a record has it.
 
-Each epoch's row says how the run was set: ``q``, ``tau``, ``weighting``, ``threshold_kind`` (APW reports them) and
-``measure`` (whoever measures the losses writes it). What a row does not say is looked up in the record's ``meta``.
+Each epoch's row holds the settings of the run: ``q``, ``tau``, ``weighting``, ``threshold_kind`` (reported by APW) and
+``measure`` (written by the code that measures losses). Missing values are looked up in the record's ``meta``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..record import Record, RecordError
 
-__all__ = ["PAPER", "check_setting", "said"]
+__all__ = ["PAPER", "check_setting", "recorded"]
 
 PAPER = {"tau": 0.5, "weighting": "E", "threshold_kind": "fixed", "measure": "pass"}
 REASONS = {
@@ -23,12 +23,12 @@ REASONS = {
 
 
 def check_setting(record: Record) -> None:
-    """Refuses a record of another setting than that of the theorems, and one that does not say its setting.
+    """Refuses a record whose settings differ from those of the theorems or are missing.
 
-    A loop that calls ``APW.advance`` itself writes no ``measure``: ``advance`` takes losses of the start of the epoch.
+    A loop that calls ``APW.advance`` itself writes no ``measure``: ``advance`` uses losses at the start of the epoch.
 
     Raises:
-        RecordError: With the first epoch that differs, what it says, and why the theorems do not apply.
+        RecordError: With the first epoch that differs, its value, and why the theorems do not apply.
 
     Example:
         >>> record = Record(2, PAPER | {"tau": 0.3})
@@ -42,8 +42,8 @@ def check_setting(record: Record) -> None:
         unsaid = [name for name in PAPER if name != "measure" and _value(record, row, name) is None]
         if unsaid:
             raise RecordError(
-                f"epoch {number} of this record does not say {' and '.join(unsaid)}, as records from before version "
-                "0.2 do not, so it is unknown whether the theorems apply. If the run was in the paper's setting, add "
+                f"epoch {number} of this record lacks {' and '.join(unsaid)}, as records from before version "
+                "0.2 do, so it is unknown whether the theorems apply. If the run was in the paper's setting, add "
                 "it: record.meta.update(theory.PAPER, q=...)"
             )
         for difference, reason in _differences(record, row):
@@ -54,8 +54,8 @@ def check_setting(record: Record) -> None:
         raise RecordError(f"the theorems do not apply to this run: {words}, and {REASONS['threshold_kind']}")
 
 
-def said(record: Record, name: str) -> Any:
-    """The one value of ``name`` that all epochs say; None where none does.
+def recorded(record: Record, name: str) -> Any:
+    """The common value of ``name`` in all epochs; None if there is none.
 
     Raises:
         RecordError: If it changed during the run.
@@ -79,7 +79,7 @@ def _differences(record: Record, row: dict[str, Any]) -> Iterator[tuple[str, str
         if value is not None and value != expected:
             yield f"has {name} = {value!r:.40}", REASONS[name]
     if row.get("growing"):
-        yield "drew rows by their weights (S-APW)", "the network was trained on the average loss of these rows alone"
+        yield "drew rows by their weights (S-APW)", "the network was trained on the average loss of only these rows"
     rows = row.get("rows")
     if isinstance(rows, int) and rows != record.n:
         yield f"trained on {rows} of {record.n} rows", "the loss of the theorems is that of all rows"

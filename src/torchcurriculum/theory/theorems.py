@@ -1,4 +1,4 @@
-"""The paper's theorems and lemmas over a record: both sides of each, and of Theorem 4 the part that can be measured."""
+"""The paper's theorems and lemmas over a record: both sides of each, and the measurable part of Theorem 4."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Effectiveness:
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """Both sides of Theorem 3 for each K: fraction >= bound; NaN where A_K <= 0, which the theorem leaves out."""
+    """Both sides of Theorem 3 for each K: fraction >= bound; NaN where A_K <= 0, which the theorem excludes."""
 
     fraction: np.ndarray  # (K,) the fraction of samples with m_K > theta
-    bound: np.ndarray  # (K,) 1 - delta(theta, gamma_1) ... delta(theta, gamma_K); says nothing where it is negative
+    bound: np.ndarray  # (K,) 1 - delta(theta, gamma_1) ... delta(theta, gamma_K); vacuous where it is negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def difficulty_bound(record: Record) -> DifficultyBound:
         (array([0.5]), array([1.25]))
     """
     check_setting(record)
-    # Losses are kept in float32, so e takes part in that precision: a loss just above e must not seem below it.
+    # Losses are stored in float32, so e is rounded to it: a loss just above e must not seem below it.
     threshold = scalars(record, "threshold").astype(np.float32).astype(np.float64)
     losses, hard_weight, bound = record.history("losses"), [], []
     for row, error, (easy, performance) in zip(losses, threshold, trajectory(record), strict=True):
@@ -142,7 +142,7 @@ def difficulty_bound(record: Record) -> DifficultyBound:
 
 
 def effectiveness(record: Record, q: float | None = None) -> Effectiveness:
-    """Theorem 2 (training effectiveness): samples become K-retentive at an exponential rate; below 1e-308 stands 0.
+    """Theorem 2 (training effectiveness): samples become K-retentive at an exponential rate; values below 1e-308 are 0.
 
     Example:
         >>> record = Record(4, PAPER | {"q": 2})
@@ -219,7 +219,7 @@ def retention(record: Record, phase: Phase) -> Retention:
     during = phase_performance(record, phase)
     if not phase.start or not positive(record)[phase.start - 1]:
         total = alpha_before(record, phase.start)
-        raise ValueError(f"Lemma 1 is about phases that start with A_K > 0, and A_{phase.start} is {total:g}")
+        raise ValueError(f"Lemma 1 is about phases that start with A_K > 0, but A_{phase.start} is {total:g}")
     before, after = relative_performance(record, phase.start), relative_performance(record, phase.last)
     return Retention(before, after, during, (after > before) & (before > 0))
 
@@ -228,7 +228,7 @@ def generalisation(record: Record, phase: Phase, theta: float) -> float:
     """Theorem 4: P[b_{Delta_K} <= theta] over the training set, the part of its right-hand side that can be measured.
 
     For an unseen sample P[b <= 0] is at most this plus epsilon, with a probability that depends on epsilon and on a
-    covering number of the networks' easiness functions. That number is not computable, so neither is here.
+    covering number of the networks' easiness functions. That number is not computable, so both are omitted.
 
     Example:
         >>> record = Record(4, PAPER | {"q": 2})
@@ -241,7 +241,7 @@ def generalisation(record: Record, phase: Phase, theta: float) -> float:
 
 
 def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[str, Any]:
-    """The final value of everything here, as plain numbers for a report or JSON; None where a number is not finite.
+    """The final values of all theorems, as plain numbers for a report or JSON; None for non-finite ones.
 
     Args:
         record: A record of APW with ``losses`` and ``easy`` of every sample.
@@ -249,8 +249,8 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
         q: As for ``strength``.
 
     Raises:
-        RecordError: If the record has no alpha (its method was not APW), lacks the histories, or is of another setting
-            than that of the theorems.
+        RecordError: If the record has no alpha (its method was not APW), lacks the histories, or has settings other
+            than those of the theorems.
 
     Example:
         >>> record = Record(4, PAPER | {"q": 2})
@@ -262,7 +262,7 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
     """
     _refuse_theta(theta)
     try:
-        with np.errstate(all="ignore"):  # of a damaged record; what is not finite is None
+        with np.errstate(all="ignore"):  # a damaged record may overflow; non-finite values become None
             return _summary(record, theta, q)
     except RecordError:
         raise
@@ -291,7 +291,7 @@ def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
 
 
 def _fourth(record: Record, phase: Phase, theta: float) -> dict[str, Any]:
-    """Theorem 4 needs a convergence phase, whatever A_K it starts with."""
+    """Theorem 4 needs a convergence phase, with any A_K at its start."""
     return {"first": phase.first, "last": phase.last, "fraction": generalisation(record, phase, theta)}
 
 

@@ -1,4 +1,4 @@
-"""One file for each family of data sets, read from the files that their authors publish."""
+"""One file per family of data sets, read from the files that their authors publish."""
 
 from ...clean.pictures import ImageFiles
 from .cifar import Images, load_cifar10, load_cifar100

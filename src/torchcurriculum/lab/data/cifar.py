@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their official binary form, held whole on a device and augmented there."""
+"""CIFAR-10 and CIFAR-100 in their official binary form, held in memory on a device and augmented there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRAIN = {
 TEST = {"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"}
 
 ADDRESS_100 = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
-MD5_100 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive: none is published for the files in it
+MD5_100 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive; none is published for its files
 FOLDER_100 = "cifar-100-binary"
 OF_EACH_100 = {"train.bin": 500, "test.bin": 100}  # images of each class
 MEAN_100, STD_100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -39,10 +39,11 @@ Parts = dict[str, tuple[Tensor, Tensor]]
 
 
 def load_cifar10(folder: str | Path, seed: int = 0) -> Parts:
-    """CIFAR-10, with a tenth of the training images split off for validation as the paper does.
+    """CIFAR-10, with a tenth of the training images split off for validation as in the paper.
 
     Args:
-        folder: Where ``cifar-10-batches-bin`` lies, or that folder. Files are checked against the published md5 sums.
+        folder: The folder of ``cifar-10-batches-bin``, or that folder itself. Files are checked against the published
+            md5 sums.
         seed: The split is a function of it.
 
     Returns:
@@ -56,9 +57,9 @@ def load_cifar100(folder: str | Path, seed: int = 0) -> Parts:
     """CIFAR-100 with its fine labels, split as ``load_cifar10`` does.
 
     Args:
-        folder: Where ``cifar-100-binary`` lies, or the official ``cifar-100-binary.tar.gz``, which is then read as it
-            is and checked against the published md5 sum. Of unpacked files the size and the balance of the classes
-            are checked, for no sums are published for them.
+        folder: The folder of ``cifar-100-binary``, or of the official ``cifar-100-binary.tar.gz``, which is read
+            directly and checked against the published md5 sum. For unpacked files, which have no published sums, size
+            and class balance are checked.
         seed: The split is a function of it.
 
     Returns:
@@ -114,7 +115,7 @@ def _member(archive: Path, name: str) -> bytes:
     with tarfile.open(archive) as opened:
         member = opened.extractfile(name)
         if member is None:
-            raise ValueError(f"{archive} holds no file called {name}")
+            raise ValueError(f"{archive} holds no file {name}")
         return member.read()
 
 
@@ -126,7 +127,7 @@ def _images(content: bytes, labels: int) -> tuple[Tensor, Tensor]:
 
 
 class Images(Arrays):
-    """uint8 images that become normalised floats when a batch is taken; training batches are cropped and flipped.
+    """uint8 images, converted to normalised floats per batch; training batches are cropped and flipped.
 
     The crop is a random 32x32 window of the image padded by ``padding`` black pixels, the flip left to right with
     probability one half, both drawn on the images' device.
@@ -148,9 +149,9 @@ class Images(Arrays):
         self._std = torch.tensor(std, device=x.device).view(1, 3, 1, 1) * 255
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """The rows of ``index`` as floats, augmented when there is a generator to do it with."""
+        """The rows of ``index`` as floats, augmented if there is a generator."""
         x, y = super().batch(index, generator)
-        # Convolutions and pooling want the channels last: a pass over images as they lie takes twice as long on a CPU.
+        # Channels last, because convolutions and pooling are twice as fast with it on a CPU.
         return (x.to(torch.float32, memory_format=torch.channels_last) - self._mean) / self._std, y
 
     def _augment(self, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,8 +1,8 @@
-"""CIFAR-10N and CIFAR-100N: the labels that people gave to CIFAR's training images, from the authors' own files.
+"""CIFAR-10N and CIFAR-100N: human labels of CIFAR's training images, from the authors' files.
 
 The files are pickles. They are read by torch's restricted unpickler under an allow-list of exactly four names, and even
-these do not lead to NumPy: each stands for a small class of this file that takes a plain array of numbers and nothing
-else. So no code of a file is run, and the module path of NumPy (``core`` or ``_core``) does not matter.
+these do not lead to NumPy: each is replaced by a small class of this module that accepts only a plain array of numbers.
+So no code of a file runs, and the module path of NumPy (``core`` or ``_core``) does not matter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_cifar_n(path: str | Path) -> dict[str, np.ndarray]:
     """The labels of ``CIFAR-10_human.pt`` or ``CIFAR-100_human.pt``, row by row those of CIFAR's training images.
 
     Args:
-        path: The file. Nothing in it is run, whoever made it.
+        path: The file. No code in it is executed.
 
     Returns:
         (50000,) int64 labels by name. CIFAR-10N: ``clean_label``, ``aggre_label``, ``worse_label`` and
@@ -42,7 +42,7 @@ def load_cifar_n(path: str | Path) -> dict[str, np.ndarray]:
 
     Raises:
         FileNotFoundError: With the address to get it from.
-        ValueError: If the file is damaged, too large, of another form, or asks for anything but plain arrays.
+        ValueError: If the file is damaged, too large, of another format, or refers to anything but plain arrays.
 
     Reference:
         Wei et al., Learning with Noisy Labels Revisited, ICLR 2022.
@@ -55,37 +55,37 @@ def load_cifar_n(path: str | Path) -> dict[str, np.ndarray]:
     try:
         return _check(content)
     except ValueError as error:
-        raise ValueError(f"{path} is no label file of CIFAR-N: {error}; get it again from {ADDRESS}") from error
+        raise ValueError(f"{path} is not a label file of CIFAR-N: {error}; get it again from {ADDRESS}") from error
 
 
 class _Number:
-    """Stands in for ``numpy.dtype``: int64 in the usual byte order, as 'i8' and '<' in the files."""
+    """Replaces ``numpy.dtype``: little-endian int64, as 'i8' and '<' in the files."""
 
     def __init__(self, code: str, *_: Any) -> None:
         if code != "i8":
-            raise ValueError(f"labels must be int64, and an array of this file holds {_short(code)}")
+            raise ValueError(f"labels must be int64, but an array of this file holds {_short(code)}")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         if state[1] != "<":
-            raise ValueError(f"labels must be little-endian, and an array of this file is {_short(state[1])}")
+            raise ValueError(f"labels must be little-endian, but an array of this file is {_short(state[1])}")
 
 
 class _Numbers:
-    """Stands in for ``numpy.ndarray``: one row of int64."""
+    """Replaces ``numpy.ndarray``: one row of int64."""
 
     values: np.ndarray | None = None
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, number, _, data = state
         if type(number) is not _Number or type(data) is not bytes:
-            raise ValueError("an array of this file holds something else than numbers")
+            raise ValueError("an array of this file holds something other than numbers")
         if shape != (len(data) // 8,) or len(data) % 8:
-            raise ValueError(f"an array of this file has {len(data)} bytes and another shape than a row of them")
+            raise ValueError(f"an array of this file has {len(data)} bytes, which do not match the shape of one row")
         self.values = np.frombuffer(data, "<i8").astype(np.int64)
 
 
 def _reconstruct(*_: Any) -> _Numbers:
-    """Stands in for NumPy's maker of empty arrays."""
+    """Replaces NumPy's constructor of empty arrays."""
     return _Numbers()
 
 
@@ -97,11 +97,11 @@ ALLOWED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
 ]
 
 
-ALONE = threading.Lock()  # torch keeps one allow-list for the whole process
+ALONE = threading.Lock()  # torch's allow-list is global
 
 
 def _read(path: Path) -> Any:
-    """What the file holds, through the allow-list alone: also one that the program made for itself is set aside."""
+    """The contents of the file, read with only our allow-list; the program's own is set aside meanwhile."""
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     try:
@@ -113,22 +113,22 @@ def _read(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError:
         raise
-    except Exception as error:  # what damage raises inside torch is of every kind
-        # Without the cause: torch's own words advise to read the file without any restriction.
+    except Exception as error:  # torch raises many kinds of errors on damaged files
+        # Without the cause, because torch's message advises reading the file without restrictions.
         raise ValueError(f"{path} is refused: {_reason(error)}. Get it from {ADDRESS}") from None
     finally:
         torch.serialization.add_safe_globals(others)
 
 
 def _short(value: Any) -> str:
-    """A word for a value from the file: what is nested in it could be endless."""
+    """A short description of a value from the file, which may be deeply nested."""
     return repr(value[:20]) if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _reason(error: Exception) -> str:
     asked = re.search(r"GLOBAL ([\w.]{1,80})", str(error))
     if asked:
-        return f"it asks for {asked[1]}, which has no place in a label file, and nothing of it was run"
+        return f"it refers to {asked[1]}, which does not belong in a label file; no code was run"
     words = re.sub(r"Weights only load failed.*?WeightsUnpickler error: ", "", str(error), flags=re.DOTALL)
     return f"it cannot be read ({type(error).__name__}: {' '.join(words.split())[:120]})"
 
@@ -149,9 +149,9 @@ def _labels(name: str, value: Any, classes: int) -> np.ndarray:
     elif type(value) is _Numbers and value.values is not None:
         value = value.values
     else:
-        raise ValueError(f"{name} is no row of labels in range({classes})")
+        raise ValueError(f"{name} is not a row of labels in range({classes})")
     if len(value) != ROWS:
         raise ValueError(f"{name} holds {len(value)} labels, where there should be {ROWS}")
     if value.min() < 0 or value.max() >= classes:
-        raise ValueError(f"{name} holds labels from {value.min()} to {value.max()}, outside of range({classes})")
+        raise ValueError(f"{name} holds labels from {value.min()} to {value.max()}, outside range({classes})")
     return value

@@ -15,7 +15,7 @@ def load_digits(seed: int = 0, valid: float = 0.1, test: float = 0.3) -> dict[st
     """The digits, split at random into train, valid and test parts.
 
     Args:
-        seed: The split is a function of it.
+        seed: Seed of the split.
         valid: Share of the validation part.
         test: Share of the test part.
 
@@ -25,7 +25,7 @@ def load_digits(seed: int = 0, valid: float = 0.1, test: float = 0.3) -> dict[st
     try:
         from sklearn import datasets
     except ImportError as error:
-        raise ImportError("the digits come with scikit-learn: pip install 'torchcurriculum[digits]'") from error
+        raise ImportError("the digits need scikit-learn: pip install 'torchcurriculum[digits]'") from error
     images, labels = datasets.load_digits(return_X_y=True)
     x = torch.from_numpy((images / 8.0 - 1.0).astype(np.float32)).view(-1, 1, 8, 8)
     y = torch.from_numpy(labels.astype(np.int64))

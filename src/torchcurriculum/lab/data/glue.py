@@ -36,9 +36,9 @@ def load_glue(source: str | Path | Mapping[str, Any], task: str = "RTE") -> dict
     """A task's training and validation parts; its test part has no public labels.
 
     Args:
-        source: The folder where ``train.tsv`` and ``dev.tsv`` lie, or ``TASK/`` or ``glue/TASK/`` with them; or a
+        source: The folder of ``train.tsv`` and ``dev.tsv``, or ``TASK/`` or ``glue/TASK/`` with them; or a
             folder that ``datasets`` saved with ``save_to_disk``; or what ``datasets.load_dataset("nyu-mll/glue",
-            "rte")`` returned, so that a download happens only where you ask for it.
+            "rte")`` returned, so that downloads are your choice.
         task: ``"RTE"``: 2,490 and 277 pairs; or ``"SST-2"``: 67,349 and 872 sentences.
 
     Returns:
@@ -47,7 +47,7 @@ def load_glue(source: str | Path | Mapping[str, Any], task: str = "RTE") -> dict
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the file and line that are damaged, why, and the address.
+        ValueError: With the damaged file and line, the reason and the address.
     """
     if isinstance(source, Mapping):
         return {"train": _from_columns(source, "train", task), "valid": _from_columns(source, "validation", task)}
@@ -86,7 +86,7 @@ def _read(path: Path, task: str) -> Texts:
 def _from_columns(source: Mapping[str, Any], part: str, task: str) -> Texts:
     (*columns, _), classes, _ = TASKS[task]
     if part not in source:
-        raise ValueError(f"{task} needs a part called {part!r}; there is {', '.join(map(str, source))}")
+        raise ValueError(f"{task} needs a split named {part!r}; there is {', '.join(map(str, source))}")
     held = source[part]
     missing = [name for name in (*columns, "label") if name not in held.column_names]
     if missing:
@@ -104,7 +104,7 @@ def _saved(folder: Path, task: str) -> Mapping[str, Any]:
         raise ImportError(f"{folder} was saved by `datasets`: pip install 'torchcurriculum[text]'") from error
     try:
         held: Mapping[str, Any] = load_from_disk(str(folder))
-    except Exception as error:  # what damage raises inside `datasets` is of every kind
+    except Exception as error:  # `datasets` raises many kinds of errors on damaged files
         words = f"what `datasets` saved in {folder} is damaged ({type(error).__name__}: {error})"
         raise ValueError(f"{words}; get {task} from {ADDRESS.format(task)}") from error
     return held
@@ -114,7 +114,7 @@ class Tokens(Rows):
     """Tokenised texts held in memory; a batch is as long as its longest text.
 
     Args:
-        columns: (N, L) tensors by their name for the network; ``attention_mask`` says which places are padding.
+        columns: (N, L) tensors by their name for the network; ``attention_mask`` marks the padding.
         y: (N,) targets.
         names: N texts in readable form, or None.
 
@@ -129,7 +129,7 @@ class Tokens(Rows):
     def __init__(self, columns: Mapping[str, Tensor], y: Tensor, names: Sequence[str] | None = None) -> None:
         lengths = {len(column) for column in columns.values()} | {len(y)}
         if "attention_mask" not in columns or len(lengths) != 1:
-            raise ValueError("there must be an attention_mask, and as many texts as targets in every column")
+            raise ValueError("columns need an attention_mask, and as many rows as there are targets")
         self.columns, self.y, self.names = dict(columns), y, names
         self._length = columns["attention_mask"].sum(1).cpu()
 
@@ -144,7 +144,7 @@ class Tokens(Rows):
         return {name: column[row] for name, column in self.columns.items()}, self.y[row]
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """The texts of ``index`` without the padding that all of them have; nothing is drawn from the generator."""
+        """The texts of ``index`` without common padding; the generator is not used."""
         longest = int(self._length[index.cpu()].max()) if len(index) else 0
         rows = index.to(self.y.device)
         return {name: column[rows, :longest] for name, column in self.columns.items()}, self.y[rows]

@@ -1,4 +1,4 @@
-"""The user's own pictures, split into parts."""
+"""The user's own pictures, split into train, valid and test parts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .splits import split
 
 __all__ = ["load_image_folder"]
 
-FEWEST = 10  # images that can be split 8:1:1
+FEWEST = 10  # least number of images for a split of 8:1:1
 
 
 def load_image_folder(folder: str | Path, seed: int = 0) -> tuple[dict[str, Files], list[str]]:
-    """The user's own images: one folder for each class. Those that cannot be read are left out, with a warning.
+    """The user's images, one folder per class. Unreadable ones are left out with a warning.
 
     Args:
         folder: With ``train``, ``valid`` (or ``val``) and ``test`` in it, each with one folder for each class; or with
             the folders of the classes themselves, which are then split 8:1:1. Without ``valid``, a tenth of ``train``
-            is split off; without ``test``, ``valid`` takes its place.
-        seed: The split is a function of it.
+            is split off; without ``test``, ``valid`` is used for it.
+        seed: Seed of the split.
 
     Returns:
         ``{"train": (paths, y), "valid": ..., "test": ...}``, and the names of the classes, which are counted from 0.
@@ -30,12 +30,12 @@ def load_image_folder(folder: str | Path, seed: int = 0) -> tuple[dict[str, File
     if "all" in held:
         paths, y = held["all"]
         if len(y) < FEWEST:
-            raise ValueError(f"{folder} holds {len(y)} images; to be split 8:1:1 there must be {FEWEST} at least")
+            raise ValueError(f"{folder} holds {len(y)} images; a split of 8:1:1 needs at least {FEWEST}")
         return {part: _rows(paths, y, rows) for part, rows in split(len(y), seed, 0.1, 0.1).items()}, classes
     if "valid" not in held:
         paths, y = held["train"]
         if len(y) < FEWEST:
-            words = f"there must be {FEWEST} at least, or a folder {Path(folder) / 'valid'}"
+            words = f"there must be at least {FEWEST}, or a folder {Path(folder) / 'valid'}"
             raise ValueError(f"{Path(folder) / 'train'} holds {len(y)} images; {words}")
         held |= {part: _rows(paths, y, rows) for part, rows in split(len(y), seed).items() if part != "test"}
     return {"train": held["train"], "valid": held["valid"], "test": held.get("test", held["valid"])}, classes

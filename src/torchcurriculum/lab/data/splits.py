@@ -1,4 +1,4 @@
-"""Splits that are a function of a seed: 9:1 for CIFAR, 8:1:1 for NCI1, as in Appendix B of the paper."""
+"""Splits by a seed: 9:1 for CIFAR, 8:1:1 for NCI1, as in Appendix B of the paper."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def split(n: int, seed: int, valid: float = 0.1, test: float = 0.0) -> dict[str,
 
     Args:
         n: Rows in all.
-        seed: The split is a function of it; the global generators are not touched.
+        seed: Seed of the split; the global generators are not used.
         valid: Share of the validation part.
-        test: Share of the test part; 0 where the data come with one.
+        test: Share of the test part; 0 if the data has its own.
 
     Returns:
         int64 rows by part; together they are all rows.
@@ -27,7 +27,7 @@ def split(n: int, seed: int, valid: float = 0.1, test: float = 0.0) -> dict[str,
         {'train': 3288, 'valid': 411, 'test': 411}
     """
     if not 0 <= valid < 1 or not 0 <= test < 1 or valid + test >= 1:
-        raise ValueError(f"valid and test are shares that leave something to train on, got {valid!r} and {test!r}")
+        raise ValueError(f"valid and test must be shares that leave rows to train on, got {valid!r} and {test!r}")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(derive(seed, "split")))
     n_test, n_valid = round(test * n), round(valid * n)
     return {

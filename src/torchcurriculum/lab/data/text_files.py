@@ -1,4 +1,4 @@
-"""Text files of others, read with nothing trusted: each fault is a sentence that names the file and the line."""
+"""Untrusted text files: every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 2**31  # bytes; the longest official list, WebVision's, has 0.1e9
 
 @contextmanager
 def official(address: str) -> Iterator[None]:
-    """What is said of a damaged file ends with the ``address`` to get it from."""
+    """Adds the download ``address`` to errors about a damaged file."""
     try:
         yield
     except ValueError as error:
@@ -24,20 +24,20 @@ def official(address: str) -> Iterator[None]:
 
 
 def read_bytes(path: Path, address: str) -> bytes:
-    """The whole of a file; a missing one is answered with the ``address`` to get it from."""
+    """The contents of a file; the error for a missing one has the download ``address``."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; get it from {address}")
     if path.stat().st_size > LARGEST:
-        raise ValueError(f"{path} has {path.stat().st_size} bytes, which is too many for a file of this kind")
+        raise ValueError(f"{path} has {path.stat().st_size} bytes, too many for a file of this kind")
     return path.read_bytes()
 
 
 def read_lines(path: Path, address: str) -> list[str]:
     """The lines of a text file in UTF-8, without their ends; at least one."""
     try:
-        text = read_bytes(path, address).decode("utf-8-sig")  # spreadsheets begin with a byte-order mark
+        text = read_bytes(path, address).decode("utf-8-sig")  # spreadsheets write a byte-order mark
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: it is no text in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ValueError(f"{path} is damaged: it is not UTF-8 text ({error.reason} at byte {error.start})") from None
     lines = text.replace("\r\n", "\n").split("\n")
     while lines and not lines[-1].strip():
         lines.pop()
@@ -47,7 +47,7 @@ def read_lines(path: Path, address: str) -> list[str]:
 
 
 def numbers(path: Path, content: bytes, columns: int) -> np.ndarray:
-    """(lines, columns) int64 from lines of whole numbers with commas between them."""
+    """(lines, columns) int64 from lines of comma-separated whole numbers."""
     line = rb"[ \t]*,[ \t]*".join([rb"-?\d{1,17}"] * columns) + rb"[ \t]*"
     text = content.replace(b"\r\n", b"\n").rstrip(b"\n")
     if not text:

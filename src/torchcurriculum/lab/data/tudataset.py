@@ -26,7 +26,7 @@ class GraphBatch:
         x: (V, F) features of all nodes.
         edge_index: (2, E) from and to, positions in ``x``.
         batch: (V,) which graph a node belongs to.
-        num_graphs: How many graphs there are.
+        num_graphs: Number of graphs.
     """
 
     x: Tensor
@@ -44,10 +44,10 @@ class GraphBatch:
 
 
 class Graphs(Rows):
-    """Graphs held whole in memory, on any device; ``batch`` puts many of them into one block-diagonal graph at once.
+    """Graphs held in memory, on any device; ``batch`` joins many of them into one block-diagonal graph.
 
     Args:
-        x: (V, F) features of all nodes, those of a graph beside each other.
+        x: (V, F) features of all nodes, those of a graph next to each other.
         edge_index: (2, E) from and to, positions in ``x``; edges stay within a graph.
         graph: (V,) which graph a node belongs to, ascending.
         y: (N,) targets of the graphs.
@@ -66,7 +66,7 @@ class Graphs(Rows):
     ) -> None:
         of_edge = graph[edge_index[0]]
         if (graph.diff() < 0).any() or (of_edge != graph[edge_index[1]]).any():
-            raise ValueError("nodes of a graph must stand together, and no edge may leave its graph")
+            raise ValueError("nodes of a graph must be contiguous, and edges must stay within a graph")
         self.x, self.y, self.names = x, y, names
         self.edge_index = edge_index[:, of_edge.argsort(stable=True)]
         self._nodes = graph.bincount(minlength=len(y))
@@ -79,7 +79,7 @@ class Graphs(Rows):
         return graph, y[0]
 
     def batch(self, index: Tensor, generator: torch.Generator | None = None) -> tuple[GraphBatch, Tensor]:
-        """The graphs of ``index`` as one, and their targets; nothing is drawn from the generator."""
+        """The graphs of ``index`` as one, and their targets; the generator is not used."""
         index = index.to(self.y.device)
         nodes, graph, shift = _ranges(self._first_node[index], self._nodes[index])
         edges, of_edge, _ = _ranges(self._first_edge[index], self._edges[index])
@@ -94,7 +94,7 @@ class Graphs(Rows):
 
 
 def _ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Positions first[i], ..., first[i] + count[i] - 1 in a row; which i each belongs to; how far each i moved."""
+    """Positions first[i], ..., first[i] + count[i] - 1 joined; the i of each; how far each i moved."""
     owner = torch.repeat_interleave(torch.arange(len(count), device=count.device), count)
     shift = first - (count.cumsum(0) - count)
     return torch.arange(len(owner), device=count.device) + shift[owner], owner, shift
@@ -103,10 +103,10 @@ def _ranges(first: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def load_tudataset(folder: str | Path, name: str = "NCI1") -> Graphs:
     """A data set of the TUDataset collection with node labels, which become one-hot features.
 
-    Edges from a node to itself and repeated edges are left out, as torch-geometric does.
+    Edges from a node to itself and repeated edges are dropped, as in torch-geometric.
 
     Args:
-        folder: Where ``NAME_A.txt`` and its companions lie, or ``NAME/`` or ``NAME/raw/`` with them.
+        folder: The folder of ``NAME_A.txt`` and its companions, or of ``NAME/`` or ``NAME/raw/`` with them.
         name: For example ``"NCI1"``: 4,110 graphs, 2 classes, 37 node labels.
 
     Returns:
@@ -114,7 +114,7 @@ def load_tudataset(folder: str | Path, name: str = "NCI1") -> Graphs:
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the file that is damaged, why, and the address.
+        ValueError: With the damaged file, the reason and the address.
 
     Reference:
         Morris et al., TUDataset: A collection of benchmark datasets for learning with graphs, 2020.

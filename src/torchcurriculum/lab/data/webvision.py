@@ -24,15 +24,15 @@ def load_webvision(folder: str | Path, mini: bool = False) -> dict[str, Files]:
         folder: Where ``info/train_filelist_google.txt``, ``info/train_filelist_flickr.txt`` and
             ``info/val_filelist.txt`` lie, with the images under the names in these lists; those of the validation
             part in ``val_images_256`` (or ``val_images``).
-        mini: The first 50 classes of the Google subset alone: about 65,900 and 2,500 images.
+        mini: Only the first 50 classes of the Google subset: about 65,900 and 2,500 images.
 
     Returns:
-        ``{"train": (paths, y), "valid": ...}``. That the images are there is checked for the first of each list; the
-        others are looked for when they are read.
+        ``{"train": (paths, y), "valid": ...}``. Only the first image of each list is checked to exist; the others when
+        they are read.
 
     Raises:
         FileNotFoundError: With the address to get the files from.
-        ValueError: With the list and line that are damaged, why, and the address.
+        ValueError: With the damaged list and line, the reason and the address.
 
     Reference:
         Li et al., WebVision Database: Visual Learning and Understanding from Web Data, 2017.
@@ -63,7 +63,7 @@ def _read(folder: Path, name: str, images: Path, classes: int) -> Files:
             words = f"line {number} is {line[:60]!r}, not a file's name and a class below {CLASSES}"
             raise ValueError(f"{path} is damaged: {words}")
         if not match[1].isprintable() or match[1].startswith("/") or ".." in Path(match[1]).parts or "\\" in match[1]:
-            raise ValueError(f"{path} is refused: line {number} names {match[1][:60]!r}, outside of its folder")
+            raise ValueError(f"{path} is refused: line {number} names {match[1][:60]!r}, outside its folder")
         if int(match[2]) < classes:
             paths.append(images / match[1])
             labels.append(int(match[2]))

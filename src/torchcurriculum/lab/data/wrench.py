@@ -1,4 +1,4 @@
-"""Texts with real weak labels in the form of the WRENCH benchmark: what rules of thumb said beside the true label."""
+"""Texts with real weak labels in the format of the WRENCH benchmark: heuristic rules' outputs and true labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WeakTexts:
 
     Attributes:
         texts: N texts.
-        weak: (N, R) int64: what each of R rules says, -1 where it says nothing.
+        weak: (N, R) int64: the label from each of R rules, -1 if it abstains.
         labels: (N,) int64: the true labels.
         names: The names of the classes.
     """
@@ -49,7 +49,7 @@ def load_wrench(folder: str | Path) -> dict[str, WeakTexts]:
 
     Raises:
         FileNotFoundError: With the address to get it from.
-        ValueError: If a file is damaged or of another form, with the place of the damage.
+        ValueError: If a file is damaged or has another format, with the position.
 
     Reference:
         Zhang et al., WRENCH: A Comprehensive Benchmark for Weak Supervision, NeurIPS 2021.
@@ -63,10 +63,10 @@ def load_wrench(folder: str | Path) -> dict[str, WeakTexts]:
 
 
 def majority_vote(weak: Tensor) -> Tensor:
-    """The label that most rules give; of equally many, that of the rule that comes first; -1 where none speaks.
+    """The label of most rules; in a tie, that of the first rule; -1 if all abstain.
 
     Args:
-        weak: (N, R) labels, -1 where a rule says nothing.
+        weak: (N, R) labels, -1 if a rule abstains.
 
     Returns:
         (N,) int64.
@@ -88,13 +88,14 @@ def majority_vote(weak: Tensor) -> Tensor:
 
 
 def hashed_words(texts: Sequence[str], size: int = 4096) -> Tensor:
-    """(N, size) a bag of words and pairs of words: each adds one at the place of its checksum; rows have length 1.
+    """(N, size) a bag of words and pairs of words: each adds one at the position of its checksum; rows have unit
+    length.
 
-    The same text gives the same row on every machine, and nothing is learned from the texts.
+    The same text gives the same row on every machine; nothing is fitted.
 
     Args:
         texts: N texts.
-        size: Places; words that share one are not told apart.
+        size: Number of positions; words may collide.
 
     Example:
         >>> rows = hashed_words(["What is this ?", "what IS this?", ""], size=64)
@@ -121,9 +122,9 @@ def _part(path: Path, names: list[str]) -> WeakTexts:
         if type(label) is not int or label not in classes or type(text) is not str:
             raise ValueError(f"{path}: row {key!r} has the label {_short(label)}; there are {len(names)} classes")
         if type(votes) is not list or not all(type(vote) is int and (vote in classes or vote == -1) for vote in votes):
-            raise ValueError(f"{path}: row {key!r} has the weak labels {_short(votes)}; a rule says a class, or -1")
+            raise ValueError(f"{path}: row {key!r} has the weak labels {_short(votes)}; a rule must give a class or -1")
         if weak and len(votes) != len(weak[0]):
-            raise ValueError(f"{path}: row {key!r} has {len(votes)} weak labels and those before it {len(weak[0])}")
+            raise ValueError(f"{path}: row {key!r} has {len(votes)} weak labels but those before it {len(weak[0])}")
         texts.append(text)
         weak.append(votes)
         labels.append(label)

@@ -1,4 +1,4 @@
-"""Networks of the paper: those that no other library has, and the others by their names."""
+"""Networks of the paper: those that no other library has; the others are available by name."""
 
 from ...clean.networks import load_weights, named
 from .graph_net import gcn

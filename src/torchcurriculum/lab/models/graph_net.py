@@ -22,7 +22,7 @@ class Convolution(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x: Tensor, edges: Tensor, scale: Tensor) -> Tensor:
-        # Scaling the nodes before and after is scaling each edge; starting from them is the edge to itself.
+        # Scaling nodes before and after scales each edge; starting from the nodes adds the self-loops.
         x = (x @ self.weight) * scale
         return x.index_add(0, edges[1], x.index_select(0, edges[0])) * scale + self.bias
 
@@ -58,11 +58,11 @@ def gcn(features: int = 37, classes: int = 2, hidden: int = 64, layers: int = 3,
         features: Width F of the nodes' features; NCI1 has 37 node labels.
         classes: Outputs C.
         hidden: Width of every layer.
-        layers: How many.
+        layers: Number of convolutions.
         dropout: Share of the pooled features that are dropped while training.
 
     Returns:
-        The network; 10,882 parameters as it stands.
+        The network; 10,882 parameters by default.
 
     Example:
         >>> sum(p.numel() for p in gcn().parameters())

@@ -13,7 +13,7 @@ from ...clean.text import encoder_place
 
 __all__ = ["text_classifier", "text_tokenizer"]
 
-TOGETHER = 13  # rows of similar length that go through together on a CPU; measured on RTE
+TOGETHER = 13  # rows of similar length per batch on a CPU; measured on RTE
 
 
 def text_tokenizer(name: str, download: bool = False) -> Any:
@@ -21,7 +21,7 @@ def text_tokenizer(name: str, download: bool = False) -> Any:
 
     Args:
         name: As in ``encoder_place``.
-        download: Whether ``transformers`` may get it from its hub; otherwise only local files are looked at.
+        download: Whether ``transformers`` may get it from its hub; otherwise only local files are used.
     """
     return _from("AutoTokenizer", name, download)
 
@@ -32,7 +32,7 @@ def text_classifier(name: str, classes: int = 2, download: bool = False) -> nn.M
     Args:
         name: As in ``encoder_place``.
         classes: Outputs C.
-        download: Whether ``transformers`` may get it from its hub; otherwise only local files are looked at.
+        download: Whether ``transformers`` may get it from its hub; otherwise only local files are used.
 
     Returns:
         The network; the weights of its last layer are drawn from the global generator.
@@ -44,8 +44,7 @@ def text_classifier(name: str, classes: int = 2, download: bool = False) -> nn.M
 class TextClassifier(nn.Module):
     """A model of `transformers` as a function of one input.
 
-    On a CPU padding costs as much as text, so a batch goes through in parts of similar length there; every row's
-    logits are the same either way.
+    On a CPU padding costs as much as text, so a batch is split into parts of similar length; the logits are the same.
     """
 
     def __init__(self, inner: nn.Module) -> None:
@@ -70,14 +69,14 @@ def _from(kind: str, name: str, download: bool, **options: Any) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ImportError("text encoders come with transformers: pip install 'torchcurriculum[text]'") from error
+        raise ImportError("text encoders need transformers: pip install 'torchcurriculum[text]'") from error
     level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # that the last layer is new is what is wanted here
+    transformers.logging.set_verbosity_error()  # hides the warning about the new last layer
     try:
         made = getattr(transformers, kind)
         return made.from_pretrained(place, local_files_only=not download, trust_remote_code=False, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        words = f"{name!r} is no encoder that can be read here: {' '.join(str(error).split())[:200]}"
+        words = f"{name!r} is not a readable encoder: {' '.join(str(error).split())[:200]}"
         raise ValueError(f"{words}. Pass a folder with config.json and model.safetensors, or 'minilm'") from error
     finally:
         transformers.logging.set_verbosity(level)

@@ -1,4 +1,4 @@
-"""One file for each table or figure, called as the paper's source calls it: functions that return frozen recipes."""
+"""One file per table or figure, named as in the paper's source: functions that return frozen recipes."""
 
 from ..recipe import Recipe
 from . import digits

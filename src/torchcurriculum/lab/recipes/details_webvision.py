@@ -8,7 +8,7 @@ __all__ = ["webvision"]
 
 
 def webvision() -> Recipe:
-    """100 epochs of SGD 0.02, a tenth of it after the 50th; batch 32 is chosen here, for the paper does not say it.
+    """100 epochs of SGD 0.02, a tenth of it after the 50th; batch 32 is our choice, since the paper does not give it.
 
     WebVision's test labels are not public: its validation set selects and reports, as in the paper.
     """

@@ -11,7 +11,7 @@ SHARES = (0.25, 0.5, 1, 2, 4)
 
 
 def q_sensitivity() -> Recipe:
-    """CIFAR-100 (N-40) as in ``cifar``; the variants ``apw-e@0.25K`` to ``apw-e@4K`` differ in q alone."""
+    """CIFAR-100 (N-40) as in ``cifar``; the variants ``apw-e@0.25K`` to ``apw-e@4K`` differ only in q."""
     variants = {f"apw-e@{share:g}K": {"q_epochs": share} for share in SHARES}
     return cifar100(0.4).with_(
         name="q-sensitivity",

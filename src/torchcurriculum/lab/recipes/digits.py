@@ -1,4 +1,4 @@
-"""The demo: scikit-learn's digits with 40 % of the training labels flipped; learning easy-first against plain."""
+"""The demo: scikit-learn's digits with 40 % of the training labels flipped; easy-first against plain training."""
 
 from __future__ import annotations
 

@@ -25,12 +25,11 @@ VARIANTS = {
 def readings() -> tuple[Recipe, ...]:
     """Digits as in ``digits``, and CIFAR-10N with ResNet-18 as in ``loss-reweighting``.
 
-    The variants are called by their reading; those with ``-log2`` have e = log 2 in place of the paper's default,
-    those with ``fifth`` mixup's alpha = 0.2 in place of 1.
-    ``m-apw-e@half`` is the control: APW's weights stay equal.
+    The variants are named after their reading; those with ``-log2`` have e = log 2 instead of the paper's default,
+    those with ``fifth`` mixup's alpha = 0.2 instead of 1. ``m-apw-e@half`` is the control: APW's weights stay equal.
     """
     small, large = digits.recipe(), reweighting("cifar10n", "resnet18")
-    words = "M-APW-E in its three readings, with two thresholds and alphas, beside APW-E and mixup"
+    words = "M-APW-E in its three readings, with two thresholds and alphas, against APW-E and mixup"
     return (
         _with_variants(small, "digits-readings", f"digits with 40 % of the training labels flipped: {words}"),
         _with_variants(large, "cifar10n-readings", f"CIFAR-10N with ResNet-18: {words} (needs --data)"),

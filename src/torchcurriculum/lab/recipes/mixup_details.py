@@ -11,5 +11,5 @@ METHODS = ("vanilla", "mixup", *MIXED)
 
 
 def mixup_ablation() -> tuple[Recipe, ...]:
-    """The twelve rows of the table; runs that ``loss-reweighting`` left in the same folder are not made again."""
+    """The twelve rows of the table; reuses runs of ``loss-reweighting`` in the same folder."""
     return tuple(recipe.with_(methods=METHODS) for recipe in loss_reweighting())

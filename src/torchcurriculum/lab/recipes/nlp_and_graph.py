@@ -31,10 +31,10 @@ def nci1(noise_rate: float = 0.0) -> Recipe:
 
 
 def rte(noise_rate: float = 0.0, data: str = "rte", name: str = "RTE") -> Recipe:
-    """CurBench's settings with MiniLM in place of bert-base: AdamW 2e-5, batch 50, 3 epochs, gradients up to norm 5.
+    """CurBench's settings with MiniLM instead of bert-base: AdamW 2e-5, batch 50, 3 epochs, gradients up to norm 5.
 
     RTE has no public test labels, so the validation set selects and reports, as in the paper. For the paper's own
-    network, put a folder or hub name in place of ``"minilm"``: ``rte().with_(model="bert-base-uncased")``.
+    network, use a folder or hub name instead of ``"minilm"``: ``rte().with_(model="bert-base-uncased")``.
     """
     noise = " with 40 % synthetic label noise" if noise_rate else ""
     return Recipe(

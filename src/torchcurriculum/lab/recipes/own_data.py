@@ -8,10 +8,10 @@ __all__ = ["own_csv", "own_images"]
 
 
 def own_images() -> Recipe:
-    """ResNet-18 on 64x64 images, one folder for each class; the labels are taken as they are."""
+    """ResNet-18 on 64x64 images, one folder per class, with the given labels."""
     return Recipe(
         name="image-folder",
-        summary="images of your own, one folder for each class, ResNet-18, 30 epochs (needs --data DIR)",
+        summary="your own images, one folder per class, ResNet-18, 30 epochs (needs --data DIR)",
         data="image-folder",
         model="resnet18-3x3",
         methods=("vanilla", "apw-e", "superloss", "mixup", "rapw"),
@@ -25,10 +25,10 @@ def own_images() -> Recipe:
 
 
 def own_csv() -> Recipe:
-    """A small perceptron on the numbers of a CSV file; the labels are taken as they are."""
+    """A small perceptron on the features of a table, with the given labels."""
     return Recipe(
         name="csv",
-        summary="a CSV file of your own, a perceptron with two hidden layers, 60 epochs (needs --data FILE)",
+        summary="your own table, a perceptron with two hidden layers, 60 epochs (needs --data FILE)",
         data="csv",
         model="perceptron",
         methods=("vanilla", "apw-e", "superloss", "mixup", "rapw"),

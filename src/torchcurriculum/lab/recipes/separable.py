@@ -3,10 +3,10 @@ r"""The illustrative example of the paper's Appendix C: APW and logistic regress
 The paper gives: 600 points of 2 features in 2 classes, each class a Gaussian cluster of standard deviation 1.5 around a
 centre drawn uniformly from [-10, 10]^2, drawn again until linearly separable; 70 % for training; unregularised logistic
 regression by L-BFGS with step size 0.01, gradient tolerance 1e-5 and at most 150 iterations; E-weighting with q a tenth
-of the training set and e = 0.3. Where it is silent, this recipe chooses:
+of the training set and e = 0.3. Where it gives no detail, this recipe chooses:
 
 - **Points.** 300 in each class; the split is a random permutation, not stratified. Separability is tested exactly
-  (``separating_direction``), so no separable draw is refused for having a small margin.
+  (``separating_direction``), so no separable draw is refused for a small margin.
 - **Model.** A constant 1 is appended to the features, so omega has 3 entries and its last is the bias. It starts at 0.
   All arithmetic is float64 on the CPU.
 - **Step.** A fixed step of 0.01 (torch's L-BFGS takes 0.01 / max(1, \|g\|_1) for the first). With a line search
@@ -15,8 +15,8 @@ of the training set and e = 0.3. Where it is silent, this recipe chooses:
   while L-BFGS takes one step on sum_n w_k^(n) L^(n). The standard model has w = 1/N throughout.
 - **Weights and curvature.** L-BFGS keeps its memory over the epochs. It estimates curvature from differences of
   gradients, y_k = g(omega_k; w_k) - g(omega_{k-1}; w_{k-1}), so a change of weights looks to it like a change of
-  gradient. That is what happens when the weights are simply handed to the optimizer, and the default
-  (``pairs="seen"``). ``pairs="reweighted"`` takes both gradients under w_k, so that only curvature is seen.
+  gradient. That happens if the weights are simply passed to the optimizer, and is the default (``pairs="seen"``).
+  ``pairs="reweighted"`` takes both gradients under w_k, so that only curvature is seen.
 - **Snapshots** after 50, 100 and 150 iterations. **Seed** 0, the first one; the table is over many.
 
 ``python -m torchcurriculum.lab.recipes.separable_table --seeds 10`` prints the table of ``docs/results/separable.md``.
@@ -57,10 +57,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Separable:
-    """Everything that decides a run of the example, but its seed.
+    """All settings of the example except its seed.
 
     Args:
-        points: How many points, half of them in each class.
+        points: Number of points, half of them in each class.
         spread: Standard deviation of each cluster.
         box: Centres are uniform in [-box, box]^2.
         train_share: Share of the points to train on.
@@ -100,7 +100,7 @@ class Separable:
 
 @dataclass(frozen=True)
 class Points:
-    """A separable draw, split: features with a constant 1 appended, labels +1 and -1, and how many draws it took."""
+    """A separable draw, split: features with a constant 1 appended, labels +1 and -1, and the number of draws."""
 
     x: Tensor
     y: Tensor
@@ -237,7 +237,7 @@ def fit(recipe: Separable, points: Points, weighted: bool = True) -> Fit:
 
 
 def _optimizer(recipe: Separable, omega: Tensor) -> torch.optim.LBFGS:
-    # One iteration a call, and no tolerance but the gradient's; a line search gets torch's usual 25 evaluations.
+    # One iteration per call, and only the gradient's tolerance; a line search gets torch's default of 25 evaluations.
     return torch.optim.LBFGS(
         [omega],
         lr=recipe.step_size,
@@ -283,7 +283,7 @@ def _scores(recipe: Separable, points: Points, omega: Tensor) -> dict[str, float
 
 
 def summary(recipe: Separable, points: Points, model: Fit) -> dict[str, Any]:
-    """What a fit ended with: iterations, omega, its norm, E-Prop at e on both sets and test accuracy."""
+    """The result of a fit: iterations, omega, its norm, E-Prop at e on both sets and test accuracy."""
     omega = model.path[-1]
     ends = {"iterations": len(model.path) - 1, "omega": omega.tolist(), "norm": float(omega.norm())}
     return {**ends, **_scores(recipe, points, omega)}
@@ -293,12 +293,12 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
     """Runs the example and writes result.json, two records, four figures (SVG) and the page separable.html.
 
     Args:
-        out: The folder to write to; it is made if need be.
-        seed: Decides the points.
-        echo: Where lines for the reader go.
+        out: The folder to write to; created if missing.
+        seed: Seed of the points.
+        echo: Called with each line of output.
 
     Returns:
-        What result.json holds.
+        The contents of result.json.
     """
     from . import separable_figures as figures
 

@@ -16,14 +16,14 @@ from .separable import Fit, Points, Separable, confidence_band, logistic_losses
 
 __all__ = ["draw", "require_matplotlib"]
 
-# Class by fill and by brightness, easy or hard by shape: each figure reads the same in grey.
+# Class by fill and by brightness, easy or hard by shape: figures are readable in greyscale.
 DARK, LIGHT, LINE = "#1f3b70", "#c8650a", "#111111"
 SIZE = 16.0
 STANDARD, WEIGHTED = "Standard LR", "APW + LR"
 
 
 def require_matplotlib() -> None:
-    """Refuses to start where the figures could not be drawn at the end."""
+    """Raises an error early if the figures could not be drawn at the end."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -127,7 +127,7 @@ def _scatter(ax: Any, recipe: Separable, x: Tensor, y: Tensor, omega: Tensor, si
         crosses: dict[str, Any] = {"marker": cross, "color": colour, "linewidths": 1.1}
         for kind, rows, style in (("easy", easy, circles), ("hard", ~easy, crosses)):
             mine = rows & (y == label).numpy()
-            # One size for all keeps the file small: SVG then holds each marker once.
+            # One size for all keeps the file small, since SVG then stores each marker once.
             area = SIZE if sizes is None else sizes[mine]
             name = f"class {label:+d}, {kind}"
             ax.scatter(places[mine, 0], places[mine, 1], s=area, alpha=0.75, label=name, **style)
@@ -148,7 +148,7 @@ def _plane(ax: Any, omega: Tensor, band: float | None = None) -> None:
 def _frame(ax: Any, points: Points, title: str) -> None:
     places = np.concatenate([points.x[:, :2], points.test_x[:, :2]])
     low, high = places.min(0) - 1, places.max(0) + 1
-    # Equal scales, so that the hyperplane and the band are seen at their true angles and widths.
+    # Equal scales, so that the hyperplane and the band have their true angles and widths.
     half, middle = (high - low).max() / 2, (high + low) / 2
     ax.set_xlim(middle[0] - half, middle[0] + half)
     ax.set_ylim(middle[1] - half, middle[1] + half)
@@ -172,7 +172,7 @@ def _save(figure: Any, path: Path) -> None:
     from matplotlib import rc_context
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with overwrite(path) as file, rc_context({"svg.hashsalt": "torchcurriculum"}):  # the same run writes the same bytes
+    with overwrite(path) as file, rc_context({"svg.hashsalt": "torchcurriculum"}):  # makes the files reproducible
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 

@@ -1,1 +1,1 @@
-"""Parents and parts that methods share; nothing here is a method by itself."""
+"""Base classes and parts that methods share; nothing here is a complete method."""

@@ -1,4 +1,4 @@
-"""What methods share that train on some rows only, chosen by their losses: of every batch, or of every epoch."""
+"""Base class of methods that train only on rows chosen by their losses, per batch or per epoch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Scope = Literal["batch", "epoch"]
 
 
 class Chosen(Method, ABC):
-    """Abstract: the average loss of the rows that a subclass chooses by their losses.
+    """Abstract: the average loss of rows that a subclass chooses by their losses.
 
-    With scope ``"batch"``, ``weigh`` gives the other rows of a batch the weight zero. That is the papers' choice, by
-    losses of this moment, at the price of plain training: PyTorch computes the gradients of rows of weight zero, too.
-    With scope ``"epoch"``, ``plan`` leaves them out of the epoch: that many steps fewer, by the losses of its start.
+    With scope ``"batch"``, ``weigh`` gives the other rows of a batch weight zero. This uses current losses, as in the
+    papers, but costs as much as plain training, since PyTorch computes gradients of zero-weight rows, too. With scope
+    ``"epoch"``, ``plan`` drops them from the epoch, which saves steps but uses the losses at its start.
 
     Args:
         n: Rows of the training set.
@@ -36,15 +36,15 @@ class Chosen(Method, ABC):
         self.n = checks.whole("n", n, what="the number of training rows")
         checks.one_of("scope", scope, ("batch", "epoch"))
         self.scope, self.warmup = scope, checks.whole("warmup", warmup, 0, "a number of epochs")
-        self.register_buffer("salt", torch.zeros((), dtype=torch.int64))  # of the random numbers of this epoch
-        self.register_buffer("used", torch.zeros(2, dtype=torch.float64))  # rows trained on in this epoch, rows seen
+        self.register_buffer("salt", torch.zeros((), dtype=torch.int64))  # seeds the random numbers of this epoch
+        self.register_buffer("used", torch.zeros(2, dtype=torch.float64))  # rows trained on and rows seen in this epoch
 
     @abstractmethod
     def choose(self, losses: Tensor, index: Tensor, step: Step | None) -> Tensor:
-        """(B,) bool, from the losses of a batch or, where ``step`` is None, of all rows."""
+        """(B,) bool, from the losses of a batch or, if ``step`` is None, of all rows."""
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """With scope ``"epoch"``, the chosen rows and those whose loss is not known; else all."""
+        """With scope ``"epoch"``, the chosen rows and those with unknown loss; otherwise all."""
         self.salt.fill_(distributed.derive(epoch.seed, epoch.number, "chosen"))
         self.used.zero_()
         if self.scope == "batch" or epoch.number <= self.warmup:
@@ -55,7 +55,7 @@ class Chosen(Method, ABC):
             return None
         chosen = self.choose(losses, torch.arange(self.n, device=losses.device), None) | ~known
         if not bool(chosen.any()):
-            chosen[losses.argmax()] = True  # an epoch needs a row
+            chosen[losses.argmax()] = True  # an epoch needs at least one row
         return None if bool(chosen.all()) else chosen.nonzero().flatten()
 
     def weigh(self, step: Step) -> Tensor:
@@ -68,5 +68,5 @@ class Chosen(Method, ABC):
         return chosen / count.clamp_min(1)
 
     def report(self) -> dict[str, Tensor]:
-        """The share of the rows that counted, where rows are chosen in every batch."""
+        """The share of rows that counted, if rows are chosen in every batch."""
         return {"chosen": self.used[0] / self.used[1].clamp_min(1)} if self.scope == "batch" else {}

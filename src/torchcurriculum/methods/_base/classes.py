@@ -1,4 +1,4 @@
-"""What methods over classes share: the check that there are classes."""
+"""Checks for methods that need classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_classes", "check_labels", "is_class"]
 
 
 def is_class(y: Any) -> bool:
-    """Whether targets say one class for each row: (B,) whole numbers, or (B, C) probabilities that sum to one.
+    """Whether targets are one class per row: (B,) whole numbers, or (B, C) probabilities that sum to one.
 
     Example:
         >>> is_class(torch.tensor([2, 0])), is_class(torch.tensor([[0.9, 0.1]])), is_class(torch.tensor([[1.0, 1.0]]))
@@ -25,20 +25,20 @@ def is_class(y: Any) -> bool:
 
 
 def check_labels(y: Any, name: str) -> Tensor:
-    """(B,) int64 labels, or an error that says what ``name`` needs."""
+    """(B,) int64 labels; raises an error for ``name`` if there are none."""
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.is_complex():
         kind = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(f"{name} works on classes: targets must be one whole number for each row, and are {kind}")
+        raise TypeError(f"{name} needs classes: targets must be one whole number per row, but are {kind}")
     return y.to(torch.int64)
 
 
 def check_classes(outputs: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
-    """(B, C) logits and (B,) labels, or an error that says what ``name`` needs."""
+    """(B, C) logits and (B,) labels; raises an error for ``name`` if there are none."""
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < 2:
         kind = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise TypeError(
-            f"{name} works on classes: the model must return logits of shape (B, C), and returned {kind}; "
+            f"{name} needs classes: the model must return logits of shape (B, C), but returned {kind}; "
             "a forward function can pick them from the model's outputs"
         )
-    # A rank without rows has padding in its batch, and logits of no rows.
+    # A rank without rows has padding in its batch and no logits.
     return outputs, check_labels(y, name)[: len(outputs)]

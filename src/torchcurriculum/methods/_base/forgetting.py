@@ -1,4 +1,4 @@
-"""`Forgetting`: the parent of methods that leave out the rows with the largest losses of each batch."""
+"""`Forgetting`: base class of methods that drop the rows with the largest losses of each batch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Forgetting"]
 
 
 class Forgetting(Method):
-    """Abstract: small losses of a batch count, fewer of them in each epoch until a share ``forget`` is left out.
+    """Abstract: drops the largest losses of a batch, increasingly many until a share ``forget`` is dropped.
 
     Args:
         gradual: T_k, the epochs until the share is reached.
-        forget: tau, the share that is left out in the end, in [0, 1).
+        forget: tau, the share that is dropped in the end, in [0, 1).
     """
 
     forgotten: Tensor
@@ -36,13 +36,13 @@ class Forgetting(Method):
         return cls(gradual=min(10, max(1, epochs // 4)) if gradual is None else gradual, **options)
 
     def plan(self, epoch: Epoch) -> None:
-        """All rows; notes how many of a batch will be left out."""
+        """All rows; stores the share of a batch to drop."""
         self.forgotten.fill_(forget_rate(epoch.number, self.forget, self.gradual))
 
     def smallest(self, step: Step, losses: Tensor) -> Tensor:
-        """(B,) equal weights over the smallest losses of the global batch, and over those equal to the largest kept.
+        """(B,) equal weights over the smallest losses of the global batch, and over ties with the largest kept.
 
-        As many as the authors keep: the remembered share of the batch, rounded down, but at least one.
+        Keeps as many as the authors: the kept share of the batch, rounded down, but at least one.
         """
         losses = losses.detach().double()
         if not len(losses) and distributed.world_size() == 1:
@@ -53,5 +53,5 @@ class Forgetting(Method):
         return kept / step.total(kept.sum())
 
     def report(self) -> Mapping[str, Any]:
-        """The share of a batch that is left out."""
+        """The share of a batch that is dropped."""
         return {"forgotten": self.forgotten}

@@ -1,4 +1,4 @@
-"""The meta set: rows that say what is good, and how each sample's gradient agrees with theirs."""
+"""The meta set: trusted rows, and how each sample's gradient agrees with theirs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["MetaSet", "count_rows", "rate_now", "rows_of"]
 
 
 class MetaSet(nn.Module):
-    """A set of the user's, or rows of the training set that are held out of training; one batch of it in each step.
+    """A set given by the user, or held-out rows of the training set; one batch of it in each step.
 
     The rows are shuffled once and then visited in turn, each rank taking its part of the batch.
 
@@ -37,12 +37,12 @@ class MetaSet(nn.Module):
         self.n, self.meta = n, meta
         size = min(n - 1, max(1, round(fraction * n))) if meta is None else count_rows(meta)
         self.batch_size, self.size = min(batch_size, size), size
-        # On the host, so that fetching a meta batch never waits for the device.
+        # On the host, so that fetching a meta batch does not synchronise.
         self.rows, self.steps = torch.arange(size), 0
         self.forward_mode = True
 
     def plan(self, epoch: Epoch) -> Tensor | None:
-        """The rows that are left for training; None if the set is the user's. All epochs hold out the same rows."""
+        """The rows left for training; None if the user gave the set. All epochs hold out the same rows."""
         generator = torch.Generator().manual_seed(distributed.derive(epoch.seed, "meta"))
         if self.meta is not None:
             self.rows = torch.randperm(self.size, generator=generator)
@@ -65,9 +65,9 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode cannot see into a compiled model
+        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode fails on a compiled model
         if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
-            words = "and fully_shard (FSDP2) gives each process a part; use DistributedDataParallel"
+            words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
             raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")
 
         def losses(net: nn.Module) -> Tensor:
@@ -83,17 +83,17 @@ class MetaSet(nn.Module):
         return self._products(losses, net, direction)
 
     def get_extra_state(self) -> Tensor:
-        """How many batches were drawn, and the rows."""
+        """The number of batches drawn, and the rows."""
         return torch.cat([torch.tensor([self.steps]), self.rows])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Takes back what ``get_extra_state`` gave."""
+        """Restores the state from ``get_extra_state``."""
         self.steps, self.rows = int(state[0]), state[1:].cpu()
 
     def _products(self, losses: Any, net: nn.Module, direction: Tensor) -> Tensor:
         products = forward_products(losses, net, direction) if self.forward_mode else None
         if products is None:
-            self.forward_mode = False  # the model has no forward mode: do not try again in every step
+            self.forward_mode = False  # not supported by the model; do not retry in every step
             products = reverse_products(losses, net, direction)
         return products.detach().double()
 
@@ -114,27 +114,27 @@ class MetaSet(nn.Module):
         losses = losses_at(lambda net: task.losses(net, batch)[1], net, parameters)
         if losses.device.type == "cpu" or task.nan_strategy != "error":
             _, finite = checks.check_losses(losses.detach(), rows, task.nan_strategy)
-            if finite is not None:  # once more without the rows that would make every gradient NaN
+            if finite is not None:  # again without the rows that would make every gradient NaN
                 return self._gradient_of(rows[finite.cpu()], task, net, parameters, step)
         return gradient(losses.sum() / self.batch_size, leaves)
 
     def _fetch(self, rows: Tensor, step: Step, task: Task) -> Batch:
         if self.meta is None:
             if task.rows is None:
-                raise ValueError("rows can be held out only by a Curriculum, which can fetch them; pass meta=(x, y)")
+                raise ValueError("only a Curriculum can hold out rows, because it can fetch them; pass meta=(x, y)")
             return task.rows(rows)
         return rows_of(self.meta, rows, step.batch.x, step.losses.device).with_(task=task)
 
 
 def rate_now(virtual_lr: float | Callable[[], float], interval: str) -> float:
-    """The virtual learning rate of this step: the number, or what the function gives now."""
+    """The virtual learning rate of this step: the number, or the function's value."""
     rate = virtual_lr() if callable(virtual_lr) else virtual_lr
     checks.real("virtual_lr", rate, interval)
     return float(rate)
 
 
 def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str = "meta") -> Batch:
-    """Rows of a set that the user gave, on ``device`` and in the precision of ``like``, the inputs of a batch."""
+    """Rows of the user's set, on ``device`` and in the precision of ``like``, the inputs of a batch."""
     if isinstance(given, tuple):
         x, y = (_take(part, rows) for part in given)
     elif hasattr(given, "batch"):
@@ -142,14 +142,14 @@ def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str
     else:
         pairs = default_collate([given[row] for row in rows.tolist()])
         if not isinstance(pairs, tuple | list) or len(pairs) != 2:
-            raise ValueError(f"rows of {name} must be pairs (x, y), and its first is {given[0]!r:.60}")
+            raise ValueError(f"rows of {name} must be pairs (x, y), but the first is {given[0]!r:.60}")
         x, y = pairs
     dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
     return Batch(_to(x, device, dtype), _to(y, device, dtype), rows)
 
 
 def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor) -> Tensor:
-    """This rank's part of sum_i a_i grad L_i, from the graph of the step where it has one."""
+    """This rank's part of sum_i a_i grad L_i, from the graph of the step if it has one."""
     virtual = virtual.detach().to(step.losses.dtype)
     if step.losses.requires_grad:
         leaves = [p for p in net.parameters() if p.requires_grad]
@@ -161,7 +161,7 @@ def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor)
 
 
 def count_rows(meta: Any, name: str = "meta") -> int:
-    """How many rows a set has; an error if it is not a pair (x, y) or a dataset."""
+    """The number of rows of a set; raises an error if it is not a pair (x, y) or a dataset."""
     pair = isinstance(meta, tuple) and len(meta) == 2
     if not pair and (isinstance(meta, tuple | str | Mapping | Tensor) or not hasattr(meta, "__getitem__")):
         got = f"a tuple of {len(meta)}" if isinstance(meta, tuple) else f"{meta!r:.60}"

@@ -1,4 +1,4 @@
-"""What all methods with a pace share: an easy part of the set that grows, and weights within it."""
+"""Base class of paced methods: a growing easy part of the set, and weights within it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Paced"]
 
 
 class Paced(Method, ABC):
-    """Abstract: trains on the easiest share lambda_t of the rows, by a difficulty that the subclass gives.
+    """Abstract: trains on the easiest share lambda_t of the rows, by a difficulty from the subclass.
 
-    For ``warmup`` epochs everything is trained on. Then, t epochs later, the ``floor(lambda_t N)`` rows of least
-    difficulty are, weighted by ``scheme``; once lambda_t = 1, everything with the average loss. The age parameter is
-    the difficulty of the easiest row that is left out. Weights within the selection are scaled to an average of one,
-    so that they change which rows count and not the size of a step.
+    The first ``warmup`` epochs train on all rows. Then, t epochs later, the ``floor(lambda_t N)`` easiest rows are
+    used, weighted by ``scheme``; once lambda_t = 1, all rows with the average loss. The age parameter is the difficulty
+    of the easiest row that is left out. Weights within the selection are scaled to an average of one, so that they do
+    not change the size of a step.
 
     Args:
         n: Rows of the training set.
@@ -32,7 +32,7 @@ class Paced(Method, ABC):
         scheme: Weights within the selection; ``power`` and ``ratio`` are its knobs.
         power: See ``functional.self_paced_weights``.
         ratio: See ``functional.self_paced_weights``.
-        batch_size: Rows of the global batch; then t counts optimizer steps in place of epochs. The rows of an epoch are
+        batch_size: Rows of the global batch; then t counts optimizer steps instead of epochs. The rows of an epoch are
             chosen at its start, so the share stays the same until its last step; while the set is small, epochs are
             short.
 
@@ -58,7 +58,7 @@ class Paced(Method, ABC):
         super().__init__()
         self.n = n = checks.whole("n", n, what="the number of training rows")
         self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
-        pace(0)  # refuses bad knobs now and not after the warm-up
+        pace(0)  # check the knobs now, not after the warm-up
         self_paced_weights(torch.zeros(0), 1.0, scheme, power, ratio)
         self.pace = pace
         self.batch_size = None if batch_size is None else checks.whole("batch_size", batch_size)
@@ -73,13 +73,13 @@ class Paced(Method, ABC):
     def for_run(
         cls, n: int, epochs: int, grow: int | None = None, batch_size: int | None = None, **options: Any
     ) -> Self:
-        """Everything is in use half-way through the run, unless ``grow`` says otherwise."""
+        """All rows are in use half-way through the run, unless ``grow`` is given."""
         grow = max(1, epochs // 2) * cls.steps_of(n, batch_size) if grow is None else grow
         return cls(n, grow=grow, batch_size=batch_size, **options)  # type: ignore[call-arg]
 
     @staticmethod
     def steps_of(rows: int, batch_size: int | None) -> int:
-        """What an epoch over ``rows`` rows counts: its steps, or one where time is counted in epochs."""
+        """The length of an epoch over ``rows`` rows: its steps, or one if time is counted in epochs."""
         return 1 if batch_size is None else math.ceil(rows / checks.whole("batch_size", batch_size))
 
     @property
@@ -117,16 +117,16 @@ class Paced(Method, ABC):
         return {"share": self.share} if self.share == 1 else {"share": self.share, "age": self.age}
 
     def _select(self, difficulty: Tensor, size: int, epoch: Epoch) -> Tensor:
-        """(N,) unscaled weights, zero outside of the ``size`` easiest rows."""
+        """(N,) unscaled weights, zero outside the ``size`` easiest rows."""
         known = difficulty.isfinite()
         hardest = torch.where(known, difficulty, 0.0).max()
         difficulty = torch.where(known, difficulty, hardest)
-        # The closed forms are for losses of zero and more; a log-likelihood may be below.
+        # The closed forms need losses of at least zero; a log-likelihood may be below.
         difficulty = difficulty - difficulty.min().clamp_max(0)
         order = difficulty_order(difficulty, epoch.generator("ties", difficulty.device))
         rows = order[:size]
         self.age.copy_(difficulty[order[size]])
         within = self_paced_weights(difficulty[rows], self.age, self.scheme, self.power, self.ratio)
-        # All as hard as the first row left out: the limit of their normalised weights is equal weights.
+        # All are as hard as the first row left out; the limit of their normalised weights is equal weights.
         within = torch.where(within.max() > 0, within, torch.ones_like(within))
         return torch.zeros_like(difficulty).index_copy_(0, rows, within)

@@ -1,4 +1,4 @@
-"""What methods with a fixed order of the rows share: difficulty is found once and then stays."""
+"""Base class of methods with a fixed order of the rows: difficulty is measured once."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Order = Literal["easy", "hard", "random"]
 
 
 class Ranked(Paced):
-    """Abstract: an order of the rows that is found at the first epoch that needs it, and kept.
+    """Abstract: an order of the rows, computed when first needed, and kept.
 
     Args:
         n: Rows of the training set.
         pace: ``t -> lambda_t``.
-        scores: (N,) difficulties; None takes what ``score`` measures.
+        scores: (N,) difficulties; None uses ``score``.
         warmup: Epochs of plain training first; None is 0 with ``scores`` and 1 without.
         order: ``"easy"`` first, ``"hard"`` first (anti-curriculum), or ``"random"`` (the control arm: the same pace and
-            cost in steps, no difficulty; it leaves ``scores`` aside).
+            cost without difficulty; ``scores`` are not used).
         groups: (N,) int64 groups, for example classes, that keep their shares in every subset; None does not balance.
         scheme: Weights within the selection and ``batch_size``, for ``Paced``.
     """
@@ -53,11 +53,11 @@ class Ranked(Paced):
         self.register_buffer("ranked", torch.tensor(False))
 
     def score(self, epoch: Epoch) -> Tensor:
-        """(N,) difficulties where the user gave none: the student's losses at the end of the warm-up."""
+        """(N,) difficulties if the user gave none: the student's losses at the end of the warm-up."""
         return epoch.losses()
 
     def difficulty(self, epoch: Epoch) -> Tensor:
-        """Places in the order, from 0."""
+        """Ranks in the order, from 0."""
         if not self.ranked:
             rows = self._ordered(epoch)
             self.ranks[rows] = torch.arange(self.n, device=rows.device)

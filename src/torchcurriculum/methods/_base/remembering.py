@@ -1,4 +1,4 @@
-"""`Remembering`: the parent of methods that keep a running mean of the network's predictions for each row."""
+"""`Remembering`: base class of methods that keep a running mean of the predictions for each row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Remembering", "classes_of"]
 
 
 def classes_of(step: Step, name: str) -> tuple[Tensor, Tensor]:
-    """(B, C) logits in float32 or more and (B,) labels of a step; an error that says what ``name`` needs."""
+    """(B, C) logits in float32 or more and (B,) labels of a step; raises an error for ``name`` if there are none."""
     if step.batch.pair is not None:
-        raise TypeError(f"{name} compares predictions with one label for each row, and these rows are mixtures of two")
+        raise TypeError(f"{name} compares predictions with one label per row, but these rows are mixtures of two")
     logits, labels = check_classes(step.logits, step.batch.y, name)
     return checks.at_least_float32(logits), labels
 
@@ -36,22 +36,22 @@ class Remembering(Resizing, Method):
     def __init__(self, n: int, keep: float, name: str) -> None:
         super().__init__()
         self.n = checks.whole("n", n)
-        checks.real(name, keep, "[0, 1)", "0 is the prediction of this step alone")
+        checks.real(name, keep, "[0, 1)", "0 uses only the prediction of this step")
         self.keep = keep
         self.add_rows("predictions", torch.zeros(n, 0))
 
     def grow_rows(self, n: int) -> None:
-        """Rows that come later have no predictions yet."""
+        """New rows have no predictions yet."""
         self.add_room("predictions", n, 0.0)
         self.n = max(self.n, n)
 
-    def remember(self, step: Step, probabilities: Tensor) -> Tensor:
-        """(B, C) the running means of the batch, after they have taken these predictions in."""
+    def update_average(self, step: Step, probabilities: Tensor) -> Tensor:
+        """(B, C) the running means of the batch, after updating them with these predictions."""
         if not self.predictions.numel():
             self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])
         elif self.predictions.shape[1] != probabilities.shape[1]:
             was, now = self.predictions.shape[1], probabilities.shape[1]
-            raise ValueError(f"the model had {was} outputs and has {now} now; make the {type(self).__name__} anew")
+            raise ValueError(f"the model had {was} outputs and has {now} now; make a new {type(self).__name__}")
         mean = self.predictions[step.index]
         mean = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
         self.predictions.index_copy_(0, step.index, mean)

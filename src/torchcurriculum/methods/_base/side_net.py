@@ -1,4 +1,4 @@
-"""A small network of a method's own that learns beside the model, with its optimiser's state."""
+"""A method's own small network, trained along with the model, with its optimizer's state."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .sized import Resizing
 
 __all__ = ["Perceptron", "SideNet", "scorer_like"]
 
-ROUNDING = 1e-14  # of the largest entry of a gradient in float64
-LARGEST_RATE = 1e6  # the parameters move by this much in a step; their scores must stay finite
+ROUNDING = 1e-14  # relative to the largest entry of a gradient in float64
+LARGEST_RATE = 1e6  # the step size of the parameters, whose scores must stay finite
 
 
 class Perceptron(Resizing):
     """Features -> hidden units -> one score, in float64. The last layer starts at zero, so all scores are equal.
 
     Args:
-        inputs: Width of the features; 0 takes it from the first ones seen.
+        inputs: Width of the features; 0 takes it from the first batch.
         hidden: Hidden units.
-        activation: Of the hidden units. Under a softmax of the scores, a ReLU unit that is open for the whole batch has
-            a gradient that is zero but for rounding, which Adam would follow; tanh has none.
-        bias: Whether there is a last bias; a softmax of the scores has no use for one.
+        activation: Of the hidden units. Under a softmax of the scores, a ReLU unit that is active for the whole batch
+            has a zero gradient up to rounding, which Adam would follow; tanh has not.
+        bias: Whether the last layer has a bias; a softmax of the scores needs none.
 
     Example:
         >>> Perceptron(1, 100)(torch.tensor([[0.1], [2.0]])).tolist()
@@ -61,7 +61,7 @@ class Perceptron(Resizing):
 
     @staticmethod
     def _draw(inputs: int, size: int) -> Tensor:
-        """PyTorch's start for linear layers, from a generator of its own: the same on every rank."""
+        """PyTorch's initialisation of linear layers, from a separate generator: the same on every rank."""
         generator = torch.Generator().manual_seed(distributed.derive("perceptron", size))
         uniform = torch.rand(size, generator=generator, dtype=torch.float64)
         return (2 * uniform - 1) / math.sqrt(max(inputs, 1))
@@ -71,8 +71,8 @@ class SideNet(Resizing):
     """A network and Adam over its parameters, with gradients summed over the ranks.
 
     Args:
-        net: A module that gives one score for each sample when the user's forward function is applied to it and the
-            input x, the same on every rank; or a ``Perceptron``, which reads the model's own outputs.
+        net: A module that returns one score per sample when called by the user's forward function with x, the same on
+            every rank; or a ``Perceptron``, which reads the model's outputs.
         lr: Adam's learning rate.
         weight_decay: Added to the gradient, as in ``torch.optim.Adam``.
     """
@@ -102,8 +102,8 @@ class SideNet(Resizing):
         scores = getattr(scores, "logits", scores)
         if not isinstance(scores, Tensor) or scores.numel() != len(scores):
             shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"the network must give one score for each sample, shape (B,) or (B, 1), but gave {shape}")
-        return scores.reshape(-1)[: len(step.losses)].double()  # a rank without rows has padding in x
+            raise ValueError(f"the network must give one score per sample, shape (B,) or (B, 1), but gave {shape}")
+        return scores.reshape(-1)[: len(step.losses)].double()  # padding on a rank without rows
 
     def descend(self, objective: Tensor) -> None:
         """One step of Adam on the sum over ranks of ``objective``, a scalar."""
@@ -120,10 +120,10 @@ class SideNet(Resizing):
 
 
 def scorer_like(model: nn.Module) -> nn.Module:
-    """A copy of a model with one output in place of its classes, as ``net=`` of ``ScreenerNet`` and ``DDS``.
+    """A copy of a model with one output instead of its classes, for ``net=`` of ``ScreenerNet`` and ``DDS``.
 
     Its last linear layer is replaced by one that starts at zero, so that all samples start with the same score; the
-    other layers start as the model's are now.
+    other layers start as copies of the model's.
 
     Args:
         model: A model that ends in an ``nn.Linear``.
@@ -136,7 +136,7 @@ def scorer_like(model: nn.Module) -> nn.Module:
     heads = [name for name, part in net.named_modules() if isinstance(part, nn.Linear)]
     if not heads:
         name = type(model).__name__
-        raise ValueError(f"{name} has no nn.Linear to replace by a layer of one output; pass a network of your own")
+        raise ValueError(f"{name} has no nn.Linear to replace by a layer with one output; pass your own network")
     old = net.get_submodule(heads[-1])
     assert isinstance(old, nn.Linear)
     head = nn.Linear(old.in_features, 1, device="meta").to_empty(device=old.weight.device).to(old.weight.dtype)
@@ -150,7 +150,7 @@ def scorer_like(model: nn.Module) -> nn.Module:
 
 
 def _without_noise(gradient: Tensor) -> Tensor:
-    """A gradient whose entries are zero where they are only rounding in float64: Adam would follow their sign."""
+    """The gradient with entries that are only rounding errors set to zero, since Adam would follow their sign."""
     if gradient.dtype != torch.float64:
         return gradient
     size = gradient.abs()
@@ -158,7 +158,7 @@ def _without_noise(gradient: Tensor) -> Tensor:
 
 
 def _features(step: Step) -> Tensor:
-    """(B, C) what the default network reads: the model's outputs, detached, with large values compressed."""
+    """(B, C) input of the default network: the model's detached outputs, with large values compressed."""
     outputs = step.logits
     outputs = getattr(outputs, "logits", outputs)
     if isinstance(outputs, Tensor) and outputs.ndim == 1:

@@ -1,4 +1,4 @@
-"""The losses of another model than the one in training: a teacher, or one that was trained on other rows."""
+"""The losses of a model other than the one in training: a teacher, or one trained on other rows."""
 
 from __future__ import annotations
 

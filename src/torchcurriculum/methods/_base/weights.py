@@ -1,4 +1,4 @@
-"""`Weights`: a second set of a model's parameters and buffers. `Peer`: one that learns as a second network."""
+"""`Weights`: a second set of a model's parameters and buffers. `Peer`: a second network that learns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Peer", "Weights", "bare"]
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The user's own module, outside of data parallelism and ``torch.compile``."""
+    """The user's module, without data-parallel and ``torch.compile`` wrappers."""
     net = distributed.uncompiled(distributed.unwrapped(model))
     if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
-        words = "and fully_shard (FSDP2) gives each process a part; use DistributedDataParallel"
+        words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
         raise TypeError(f"a second set of weights needs whole parameters, {words}")
     return net
 
@@ -27,7 +27,7 @@ def bare(model: nn.Module) -> nn.Module:
 class Weights(Resizing):
     """Values for the parameters and buffers of a model, flat, in float32 or more; empty before the first ``take``.
 
-    The model lends its structure, so nothing of it is copied but numbers, and the state needs no pickle.
+    The structure is the model's, so only numbers are copied, and the state needs no pickle.
     """
 
     values: Tensor
@@ -46,11 +46,11 @@ class Weights(Resizing):
         return bool(self.values.numel())
 
     def take(self, net: nn.Module) -> None:
-        """Takes the values that ``net`` has now."""
+        """Copies the current values of ``net``."""
         self.values, self.statistics, self.counters = _flat(net)
 
     def move(self, net: nn.Module, share: Tensor) -> None:
-        """Moves by a share of the way to the values of ``net``; counters are taken."""
+        """Moves towards the values of ``net`` by a share; copies counters."""
         parameters, statistics, self.counters = _flat(net)
         self.values += share * (parameters - self.values)
         self.statistics += share * (statistics - self.statistics)
@@ -81,12 +81,12 @@ class Weights(Resizing):
 class Peer(Weights):
     """A second network of the model's structure, with its own initial weights and Adam.
 
-    It runs in the mode of the model. Gradients are summed over the ranks; batch statistics are each rank's own until an
-    epoch begins, where their mean is taken.
+    It runs in the mode of the model. Gradients are summed over the ranks; batch statistics differ between ranks until
+    the next epoch averages them.
 
     Args:
         lr: Adam's learning rate.
-        net: The second network before training, built as the model is. None draws other initial weights.
+        net: The second network before training, built like the model. None draws new initial weights.
     """
 
     first: Tensor
@@ -96,17 +96,17 @@ class Peer(Weights):
     def __init__(self, lr: float, net: nn.Module | None = None) -> None:
         super().__init__()
         checks.real("lr", lr, "[0, inf)", "it is the learning rate of the second network")
-        self.lr, self._given = lr, None if net is None else (net,)  # in a tuple, so that it is no part of the state
+        self.lr, self._given = lr, None if net is None else (net,)  # in a tuple, so that it is not part of the state
         self.register_buffer("first", torch.zeros(0))
         self.register_buffer("second", torch.zeros(0))
         self.register_buffer("steps", torch.tensor(0.0, dtype=torch.float64))
         self._leaves: list[Tensor] = []
-        self._learning: list[bool] = []  # which of them are frozen in the model, and stay so here
+        self._learning: list[bool] = []  # which of them are trainable in the model
 
     def begin(self, model: nn.Module | None, seed: int) -> None:
-        """Draws the initial weights before the first epoch; ranks then agree on batch statistics."""
+        """Draws the initial weights before the first epoch; averages batch statistics over ranks."""
         if model is None:
-            raise TypeError("a second network needs the model to be like; use Curriculum")
+            raise TypeError("a second network needs the model to copy; use Curriculum")
         if not self.known:
             self.take(_drawn(bare(model), seed) if self._given is None else _like(bare(model), self._given[0]))
         self.statistics = distributed.total(self.statistics) / distributed.world_size()
@@ -133,7 +133,7 @@ class Peer(Weights):
         return seen[0], values
 
     def descend(self, objective: Tensor) -> None:
-        """One step of Adam on the sum over ranks of ``objective``, a scalar of what ``measure`` gave last."""
+        """One step of Adam on the sum over ranks of ``objective``, a scalar from the last ``measure``."""
         slopes = gradient(objective, self._leaves).split([leaf.numel() for leaf in self._leaves])
         slope = flatten([slope * learns for slope, learns in zip(slopes, self._learning, strict=True)])
         slope = distributed.total(slope).to(self.values.dtype)
@@ -142,7 +142,7 @@ class Peer(Weights):
         self.steps += 1
         change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), self.lr)
         self.values = self.values + change
-        self._leaves = []  # and the graph of the pass with them
+        self._leaves = []  # frees the graph of the pass, too
 
 
 def _flat(net: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,12 +160,12 @@ def _pieces(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
     """Fresh tensors of the shapes and types of ``like``."""
     sizes = [tensor.numel() for tensor in like]
     if sum(sizes) != flat.numel():
-        raise ValueError(f"the weights hold {flat.numel()} numbers and the model {sum(sizes)}; it is another model")
+        raise ValueError(f"the weights hold {flat.numel()} numbers but the model {sum(sizes)}; it is a different model")
     return [piece.view_as(t).to(t.dtype, copy=True) for piece, t in zip(flat.split(sizes), like, strict=True)]
 
 
 def _pass(net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Outputs and losses; of a rank without rows, none of them, from a pass over padding."""
+    """Outputs and losses; empty on a rank without rows, after a pass over padding."""
     task = batch.task
     assert task is not None
     logits = task.forward(net, batch.x)
@@ -182,7 +182,7 @@ def _like(net: nn.Module, given: nn.Module) -> nn.Module:
 
 
 def _drawn(net: nn.Module, seed: int) -> nn.Module:
-    """A copy with other initial weights: those that ``reset_parameters`` of its layers draw; frozen ones stay."""
+    """A copy with other initial weights: drawn by ``reset_parameters`` of its layers; frozen ones stay."""
     made, device = copy.deepcopy(net).cpu(), next(net.parameters()).device
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
@@ -194,7 +194,7 @@ def _drawn(net: nn.Module, seed: int) -> nn.Module:
                 parameter.copy_(known)
     if all(torch.equal(p.cpu(), q) for p, q in zip(net.parameters(), made.parameters(), strict=True)):
         raise TypeError(
-            f"no layer of {type(net).__name__} has a reset_parameters(), so a second network would start as the same; "
+            f"no layer of {type(net).__name__} has a reset_parameters(), so a second network would start equal; "
             "pass net=, the same architecture with other initial weights"
         )
     return made.to(device)

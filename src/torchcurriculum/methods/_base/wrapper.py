@@ -1,4 +1,4 @@
-"""`Wrapper`: the parent of methods around other methods, which forwards every verb."""
+"""`Wrapper`: base class of methods around other methods, which forwards every verb."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Wrapper"]
 
 
 class Wrapper(Method):
-    """Abstract: a method around others. Every verb is the inner method's of that epoch unless a subclass says more.
+    """Abstract: a method around others. Forwards every verb to the epoch's inner method unless a subclass overrides it.
 
     Args:
-        parts: The methods inside, by the name of their attribute. They must be made for equally many rows.
+        parts: The methods inside, by the name of their attribute. They must have the same number of rows.
     """
 
     n: int
@@ -40,7 +40,7 @@ class Wrapper(Method):
         raise NotImplementedError
 
     def active(self, epoch: int) -> Method:
-        """The same, inside of all wrappers."""
+        """The same, inside all wrappers."""
         inner = self.inner(epoch)
         return inner.active(epoch) if isinstance(inner, Wrapper) else inner
 
@@ -51,7 +51,7 @@ class Wrapper(Method):
 
     @property
     def now(self) -> Method:
-        """The method whose weights count outside of a step, when no epoch is named."""
+        """The method whose weights count outside a step."""
         return self.inner(0)
 
     def plan(self, epoch: Epoch) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""`Feed`: batches of any map-style data set, in the order asked for and with draws that a resume repeats."""
+"""`BatchReader`: reads batches of any map-style data set, with random draws that a resumed run repeats."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from ..data.arrays import Arrays
 from ..data.batches import Plan
 
-__all__ = ["LOADER_OPTIONS", "Feed", "untouched_generators"]
+__all__ = ["LOADER_OPTIONS", "BatchReader", "untouched_generators"]
 
-# Rows of an in-memory set that are gathered and augmented together, or fewer where rows are large: many on an
-# accelerator, which the host would keep waiting, and on a CPU as many as its caches hold.
+# Rows of an in-memory set that are gathered and augmented together; fewer if rows are large. Many on an accelerator, to
+# keep it busy; on a CPU as many as fit its caches.
 BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 128
 BLOCK_BYTES = 2**28
 LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
-GENERATORS = threading.RLock()  # the global generators belong to one reader at a time: trainings may run in threads
+GENERATORS = threading.RLock()  # one reader at a time uses the global generators, since trainings may run in threads
 
 
-class Feed:
-    """Reads batches: many at once from ``Arrays``, one at once from a set with ``batch``, else through a loader.
+class BatchReader:
+    """Reads many batches at once from ``Arrays``, whole batches from a set with ``batch``, else uses a DataLoader.
 
     Args:
         data: A map-style data set.
@@ -67,8 +67,8 @@ class Feed:
 
         Args:
             batches: The rows of every batch.
-            seed: ``seed(number)``: what the transforms of a batch draw from.
-            start: The first batch that is wanted.
+            seed: ``seed(number)``, the seed for the transforms of a batch.
+            start: The first batch to read.
             draws: Whether a set in memory is augmented.
         """
         if isinstance(self.data, Arrays):
@@ -81,13 +81,13 @@ class Feed:
             yield from self.loader(batches, seed, start)
 
     def loader(self, batches: list[Tensor], seed: Callable[[int], int], start: int = 0) -> DataLoader[Any]:
-        """A loader that hands out the batches from number ``start`` on; always the same, told what is next."""
+        """A loader over the batches from number ``start`` on; always the same object, with new batches set in it."""
         numbered = range(start, len(batches))
         self._plan.batches = [torch.cat([torch.tensor([seed(number)]), batches[number]]) for number in numbered]
         return self._make_loader()
 
     def rows(self, index: Tensor, seed: int) -> Any:
-        """The raw batch of some rows as they are, read by this process."""
+        """The raw batch of some rows, read in this process."""
         if _hands_out_batches(self.data):
             return self.data.batch(index.cpu())
         return _Reader(self.data, self._collate).__getitems__([seed, *index.tolist()])
@@ -95,7 +95,7 @@ class Feed:
     def _blocks(
         self, data: Arrays, batches: list[Tensor], seed: Callable[[int], int], start: int, draws: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Gathers and augments a block of batches together: on an accelerator the host would else be the slower."""
+        """Gathers and augments a block of batches together, so that the host keeps up with an accelerator."""
         row_bytes = max(1, 4 * data.x[:1].nbytes)  # images grow fourfold when they become floats
         most = CPU_BLOCK_ROWS if data.x.device.type == "cpu" else BLOCK_ROWS
         rows = max(1, min(most, BLOCK_BYTES // row_bytes))
@@ -109,7 +109,7 @@ class Feed:
 
     def _make_loader(self) -> DataLoader[Any]:
         if self._loader is None:
-            # The reader collates; a loader's own generator, because it draws a seed for its workers.
+            # The dataset wrapper collates. A separate generator, because a loader draws a seed for its workers.
             options = {**self._options, "collate_fn": _as_it_is, "generator": torch.Generator()}
             self._loader = DataLoader(_Reader(self.data, self._collate), batch_sampler=self._plan, **options)
         return self._loader
@@ -118,8 +118,8 @@ class Feed:
 class _Reader(Dataset[Any]):
     """Reads a batch under generators seeded for it.
 
-    A dataset's own transforms, and a collate function, draw from the global generators; so what they draw is the same
-    with any number of workers and after any resume, and the user's generators are left as found.
+    A dataset's transforms and a collate function draw from the global generators. Seeding them here makes the draws the
+    same with any number of workers and after a resume. The user's generators are restored.
     """
 
     def __init__(self, data: Any, collate: Callable[[list[Any]], Any] | None) -> None:
@@ -138,7 +138,7 @@ class _Reader(Dataset[Any]):
 
 
 def _hands_out_batches(data: Any) -> bool:
-    """Whether ``data.batch(index)`` is there; what ``datasets.Dataset`` calls so makes a data set of batches."""
+    """Whether the data set has ``batch(index)``; ``datasets.Dataset.batch`` does something else."""
     return hasattr(data, "batch") and not hasattr(data, "column_names")
 
 
@@ -148,10 +148,9 @@ def _as_it_is(batch: Any) -> Any:
 
 @contextmanager
 def _seeded_generators(seed: int, bits: np.random.MT19937) -> Iterator[None]:
-    """Inside, the global generators start from ``seed``; afterwards they are as found.
+    """Seeds the global generators inside the block and restores them afterwards.
 
-    NumPy's is lent the source ``bits`` for the time: taking its state and giving it back would cost more than
-    everything else here.
+    NumPy's generator is given ``bits`` as its source meanwhile, which is much faster than saving its state.
     """
     with GENERATORS:
         python, source, cpu = random.getstate(), get_bit_generator(), torch.get_rng_state()
@@ -169,7 +168,7 @@ def _seeded_generators(seed: int, bits: np.random.MT19937) -> Iterator[None]:
 
 @contextmanager
 def untouched_generators() -> Iterator[None]:
-    """Whatever is drawn from the global generators inside, they are left as found."""
+    """Restores the global generators at the end of the block."""
     with GENERATORS:
         python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
         try:

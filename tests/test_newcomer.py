@@ -45,7 +45,7 @@ from .newcomer.ranks import VANILLA
 
 every = pytest.mark.parametrize("cls", METHODS)
 EXACT = 1e-12
-SENTENCE = r"(changes the batch|chooses the rows).*use Curriculum"
+SENTENCE = r"(changes the batch|chooses rows).*use Curriculum"
 
 
 def differ(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:

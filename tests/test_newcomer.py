@@ -51,7 +51,7 @@ from .test_pages import ELSEWHERE, PAGES
 
 every = pytest.mark.parametrize("cls", METHODS)
 EXACT = 1e-12
-SENTENCE = r"(changes the batch|chooses the rows).*use Curriculum"
+SENTENCE = r"(changes the batch|chooses rows).*use Curriculum"
 
 
 def differ(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:

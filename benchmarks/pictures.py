@@ -70,7 +70,7 @@ def accuracy(runs: dict[str, list[Record]]) -> str:
     lines = {name: spread(stack(records, "test_acc")) for name, records in runs.items()}
 
     def draw() -> Figure:
-        figure, (axes,) = panels_of([(0.4, 5.75)], 3.1)
+        figure, (axes,) = panels_of([(0.4, 5.35)], 3.1)
         named = [
             (line, f"{name} {100 * line.mean[-1]:.0f}", colour(SHOWN[name]), dashes)
             for dashes, (name, line) in zip(DASHES, lines.items(), strict=False)

@@ -199,7 +199,7 @@ def test_damaged_arrays_are_named(name: str, values: np.ndarray, message: str) -
 
 
 def test_nothing_to_rank_by() -> None:
-    with pytest.raises(RecordError, match="no 'losses' for each sample"):
+    with pytest.raises(RecordError, match="no per-sample 'losses'"):
         audit(Record(3))
     with pytest.raises(RecordError, match="no finite losses"):
         audit(record_of([[math.inf, math.nan]]))

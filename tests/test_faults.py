@@ -390,7 +390,7 @@ def test_a_told_command_saves_and_goes_on(
     assert trained == calls["steps"], "no step is taken twice"
     assert command_line(arguments) == 0
     assert calls["loss"] == trained, "a finished run is not trained again"
-    assert re.findall(r"not trained again: (\d) of them", capsys.readouterr().out) == ["1", "2"]
+    assert re.findall(r"already finished: (\d) of them", capsys.readouterr().out) == ["1", "2"]
 
 
 def test_what_the_best_epoch_predicted_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

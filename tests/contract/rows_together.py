@@ -90,7 +90,13 @@ ROWS = [
     ),
     Row("both-spl", make=both_spl, zero=lambda data: both_spl(data, 1.0, math.inf)),
     Row("sampled-both", make=sampled_both, zero=lambda data: sampled_both(data, 0.0, 1.0, math.inf)),
-    Row("sampled-rapw", make=sampled_rapw, zero=lambda data: sampled_rapw(data, 1.0), zero_reason=ESTIMATED),
+    Row(
+        "sampled-rapw",
+        make=sampled_rapw,
+        zero=lambda data: sampled_rapw(data, 1.0),
+        zero_reason=ESTIMATED,
+        trains_reason=REPLACED,
+    ),
     Row(
         "mixed-superloss",
         make=mixed_superloss,

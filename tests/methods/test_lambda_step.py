@@ -31,7 +31,7 @@ def test_the_root_is_p_and_not_always_two() -> None:
 
 
 def test_geometric_pacing_refuses_a_start_of_zero() -> None:
-    with pytest.raises(ValueError, match="never leave start=0"):
+    with pytest.raises(ValueError, match="stay at start=0"):
         LambdaStep(4, grow=2, start=0.0, shape="geometric")
 
 

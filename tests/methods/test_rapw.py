@@ -184,6 +184,7 @@ def test_rows_without_a_label_have_no_loss() -> None:
     for number in (1, 2, 3):
         begin(method, number)
         assert method.loss(a_step(logits, y)).isfinite()
+    assert method.labels[1] < 0, "and do not count as a class"
 
 
 def test_a_state_is_loaded_before_the_classes_are_known() -> None:

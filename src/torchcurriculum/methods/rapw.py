@@ -122,7 +122,9 @@ class RAPW(Remembering):
         for rows in self._chunks():
             index = torch.arange(self.n, device=right.device)[rows]
             labels = self.labels[rows].clamp_min(0).long()
-            right[rows] = self._right(self.predictions[rows], labels, index).double()
+            belief = self._belief(self.predictions[rows], labels)
+            mine = _of(belief, labels) if belief.shape[1] > 1 else belief.squeeze(1)
+            right[rows] = torch.where(self._held(index), HELD, mine).double()
         return right / right.sum()
 
     def grow_rows(self, n: int) -> None:
@@ -196,7 +198,7 @@ class RAPW(Remembering):
         self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
         self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
-        return step.normalise(self._targets(step.index, labels).sum(1).double().log())
+        return step.normalise(self._targets(step.index, labels.clamp_min(0)).sum(1).double().log())
 
     def loss(self, step: Step) -> Tensor:
         """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
@@ -204,9 +206,10 @@ class RAPW(Remembering):
         if self.classes is not None:
             return step.reduce(weights)
         logits, labels = self._classes(step)
-        log, target = logits.log_softmax(1), self._targets(step.index, labels).to(logits.dtype)
-        exchanged = _of(log, labels) - (target * log).sum(1) / target.sum(1)
-        exchanged = torch.where(step.batch.y[: len(labels)] < 0, 0.0, exchanged)  # such as -100: rows without a label
+        known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
+        log, target = logits.log_softmax(1), self._targets(step.index, known).to(logits.dtype)
+        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
+        exchanged = torch.where(labels < 0, 0.0, exchanged)
         return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
@@ -215,33 +218,33 @@ class RAPW(Remembering):
 
     def _targets(self, index: Tensor, labels: Tensor) -> Tensor:
         """(B, C) targets of rows, whose sum is what a row counts."""
-        memory = self.predictions[index]
-        right = self._right(memory, labels, index)
-        if self.classes is not None:
-            return right[:, None]
-        given = F.one_hot(labels, memory.shape[1]).to(memory.dtype)
-        if not self.means.numel():
-            return given * right[:, None]
-        others = believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()) * (1 - given)
-        return given * right[:, None] + self.trust * self.learned**self.caution * others
+        belief = self._belief(self.predictions[index], labels)
+        if belief.shape[1] > 1:
+            given = F.one_hot(labels, belief.shape[1])
+            belief = torch.where(given > 0, belief, self.learned**self.caution * belief)
+        return torch.where(self._held(index)[:, None], HELD * belief, belief)
+
+    def _belief(self, memory: Tensor, labels: Tensor) -> Tensor:
+        """(B, C) the probability of each class, (B, 1) of the label if there are no classes.
+
+        It is the label's alone where nothing is remembered or trusted.
+        """
+        if self.classes is not None or not memory.shape[1]:
+            given = memory.new_ones(len(memory), 1)
+            found = above_guessing(_normal(memory)[:, :1], self.classes) if self.classes and memory.shape[1] else given
+        else:
+            given = F.one_hot(labels, memory.shape[1]).to(memory.dtype)
+            found = given
+            if self.means.numel():
+                found = believed(sharpen(_normal(memory), self.means, self.power), labels, self._table())
+        return torch.where(_seen(memory)[:, None], self.trust * found + (1 - self.trust) * given, given)
 
     def _classes(self, step: Step) -> tuple[Tensor, Tensor]:
         try:
             logits, labels = classes_of(step, "RAPW")
         except TypeError as error:
             raise TypeError(f"{error}; or pass classes=, which is 2 for several labels and for single logits") from None
-        return logits, labels.clamp_min(0)
-
-    def _right(self, memory: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        """The probability that these labels are right; 1 where nothing is remembered or believed, 0 if held."""
-        if self.classes is not None and memory.numel():
-            right = above_guessing(_normal(memory)[:, 0], self.classes)
-        elif self.means.numel():
-            right = _of(believed(sharpen(_normal(memory), self.means, self.power), labels, self._table()), labels)
-        else:
-            right = torch.ones(len(memory), device=memory.device)
-        right = torch.where(_seen(memory), self.trust * right + (1 - self.trust), 1.0)
-        return torch.where(self._held(index), HELD, right)
+        return logits, labels
 
     def _table(self) -> Tensor:
         return self.table.view(self.means.numel(), -1)

@@ -400,5 +400,5 @@ def _looks(runs: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
 
 
 def _short(name: str, limit: int = 18) -> str:
-    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)  # XML knows no control characters
+    name = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)  # not allowed in XML
     return name if len(name) <= limit else name[: limit - 1] + "…"

@@ -1,14 +1,15 @@
-"""Exploration of "better labels from the same run": one ResNet-18, remembered predictions, averaged weights, two views.
+"""RAPW and its controls on CIFAR with a fast ResNet-18: averaged weights, strong augmentation, one view or two.
 
-    python benchmarks/better_labels.py run --data DIR --out FILE.json set=c10n select=argmax views=ws seed=0
+    python benchmarks/better_labels.py run --data DIR --out FILE.json set=c10n method=rapw seed=0
     python benchmarks/better_labels.py pack JOBS.json --data DIR --out DIR --workers 6 [--watch]
     python benchmarks/better_labels.py table DIR
 
 DIR holds `cifar-10-batches-bin`, `cifar-100-binary` and the CIFAR-N files `CIFAR-10_human.pt`, `CIFAR-100_human.pt`.
 Only the training files are read, unless `test=1`. 5,000 rows of the training set, drawn by the run's seed, keep their
 clean labels and are the validation split; the clean labels of the other 45,000 are used for reporting only. Decision 5
-is the protocol; `docs/results/better-labels.md` has the figures. Needs torch and NumPy, and a GPU; on a CPU, try
-`limit=512 width=8 epochs=2 batch=64`.
+is the protocol; `docs/results/better-labels.md` has the figures. RAPW is the library's: it plans each epoch, gives the
+targets and takes the epoch's predictions in, and only the step on these targets is captured here. Needs torch and
+NumPy, and a GPU; on a CPU, try `limit=512 width=8 epochs=2 batch=64`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchcurriculum.functional import rapw
+from torchcurriculum import Batch, Epoch, Step, methods
+from torchcurriculum.functional.superloss import confidence
+from torchcurriculum.functional.views import answer, strong
 from torchcurriculum.lab.models.small import simple_cnn
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -49,14 +52,10 @@ class Config:
     views: str = "m"  # w: weak; s: strong; m: each row weak or strong at random; ws: both, two passes
     strong: float = 0.5  # with views=m, the probability of the strong view
     ops: int = 2  # operations of a strong view, before the square is cut out
-    warm: float = 0.4  # share of the epochs that is plain
-    memory: float = 0.85  # decay of a row's remembered prediction
-    select: str = "none"  # none; argmax: rows whose label is the memory's argmax; post: RAPW's posterior
-    rest: str = "fit"  # with post: label (its weight alone), soft (posterior, by its maximum), fit (RAPW)
-    power: float = 0.0  # of the memory; 0: the one under which the labels are most likely
-    counts: float = 5.0  # power of the sharpened memory when the channel is counted: sure rows decide
-    caution: float = 2.0  # power of f, with rest=fit
-    plan: str = "all"  # all: rows without weight are visited, too; skip: they are not
+    method: str = "vanilla"  # vanilla rapw; argmax: rows whose label is the memory's argmax, after 0.4 of the epochs
+    plain: float = 0.4  # share of the epochs that is plain
+    caution: float = 2.0  # of RAPW
+    visit: float = 1.0  # expected share of the rows that are visited after the plain epochs, by what they count
     mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
     lam: float = 0.25  # SuperLoss' lambda
@@ -170,38 +169,6 @@ def weak(padded: Tensor, rows: Tensor) -> Tensor:
     return padded[rows[:, None, None], r[:, :, None], c[:, None, :]].permute(0, 3, 1, 2).float() / 255
 
 
-def strong(x: Tensor, ops: int) -> Tensor:
-    """RandAugment with continuous magnitudes: `ops` of 13 operations per image, then a square of 16 x 16 is cut out."""
-    n, dev = len(x), x.device
-    on = torch.zeros(n, 13, device=dev).scatter_(1, torch.rand(n, 13, device=dev).topk(ops, 1).indices, 1.0)
-    size = (torch.rand(n, 13, device=dev) * 2 - 1) * on
-    turn, shear_x, shear_y = size[:, 0] * math.pi / 6, size[:, 1] * 0.3, size[:, 2] * 0.3
-    zoom = 1 + 0.3 * size[:, 5]
-    cos, sin = turn.cos(), turn.sin()
-    top = torch.stack([(cos - sin * shear_y) * zoom, (cos * shear_x - sin) * zoom, size[:, 3] * 0.5], 1)
-    low = torch.stack([(sin + cos * shear_y) * zoom, (sin * shear_x + cos) * zoom, size[:, 4] * 0.5], 1)
-    grid = F.affine_grid(torch.stack([top, low], 1), list(x.shape), align_corners=False)
-    x = F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
-    one = size[:, :, None, None, None]
-    x = x * (1 + 0.7 * one[:, 6])
-    mean = x.mean((1, 2, 3), keepdim=True)
-    x = mean + (x - mean) * (1 + 0.8 * one[:, 7])
-    grey = x.mean(1, keepdim=True)
-    x = (grey + (x - grey) * (1 + 0.9 * one[:, 8])).clamp(0, 1)
-    flag = on[:, :, None, None, None] > 0
-    levels = 4 + 28 * torch.rand(n, 1, 1, 1, device=dev)
-    x = torch.where(flag[:, 9], (x * levels).floor() / levels, x)
-    x = torch.where(flag[:, 10] & (x > 0.5 + 0.5 * one[:, 10].abs()), 1 - x, x)
-    least, most = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
-    x = torch.where(flag[:, 11], (x - least) / (most - least).clamp_min(0.05), x)
-    soft = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
-    x = (soft + (x - soft) * (1 + 0.9 * one[:, 12])).clamp(0, 1)
-    steps = torch.arange(32, device=dev)
-    cy, cx = torch.randint(0, 32, (2, n, 1, 1), device=dev)
-    out = ((steps[:, None] - cy).abs() < 8) & ((steps[None, :] - cx).abs() < 8)
-    return torch.where(out[:, None], torch.tensor(MEAN, device=dev)[:, None, None], x)
-
-
 def normal(x: Tensor, dtype: torch.dtype) -> Tensor:
     mean, std = (torch.tensor(v, device=x.device)[:, None, None] for v in (MEAN, STD))
     return ((x - mean) / std).to(dtype, memory_format=torch.channels_last)
@@ -213,10 +180,10 @@ def draw_views(cfg: Config, padded: Tensor, order: Tensor, dtype: torch.dtype) -
     for rows in order.split(6000):
         x = weak(padded, rows)
         if cfg.views == "ws":
-            out[1].append(normal(strong(x, cfg.ops), dtype))
+            out[1].append(normal(strong(x, operations=cfg.ops), dtype))
         elif cfg.views in "sm":
             hard = torch.rand(len(x), device=x.device) < (cfg.strong if cfg.views == "m" else 1)
-            x[hard] = strong(x[hard], cfg.ops)
+            x[hard] = strong(x[hard], operations=cfg.ops)
         out[0].append(normal(x, dtype))
     return [torch.cat(parts) for parts in out]
 
@@ -232,43 +199,17 @@ def mix_rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 # -------------------------------------------------------------------------------------------------------------- labels
 
 
-def posterior(cfg: Config, q: Tensor, y: Tensor) -> tuple[Tensor, float]:
-    """RAPW's probability of each class given memory and label, and the power of the memory."""
-    means, given = q.mean(0), F.one_hot(y, q.shape[1]).float()
-    table = rapw.channel((rapw.sharpen(q, means, cfg.power or 1.5) ** cfg.counts).T @ given)
-    power = cfg.power or rapw.likeliest_power(q, means, y, table)
-    return rapw.believed(rapw.sharpen(q, means, power), y, table), power
-
-
-def weigh(cfg: Config, q: Tensor, y: Tensor, done: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted targets (N, C) whose rows sum to the row's weight, the weights, and the belief in each label."""
-    given = F.one_hot(y, q.shape[1]).float()
-    if cfg.select == "none" or done < cfg.warm:
-        return given, torch.ones(len(y), device=q.device), torch.ones(len(y), device=q.device)
-    if cfg.select == "argmax":
-        keep = (q.argmax(1) == y).float()
-        return keep[:, None] * given, keep, keep
-    p, _ = posterior(cfg, q, y)
-    mine = (p * given).sum(1)
-    if cfg.rest == "soft":
-        target = p.amax(1, keepdim=True) * p
-    else:  # replaced labels count as far as the network has learned those that it believes
-        learned = (mine * (q * given).sum(1)).sum() / mine.sum()
-        target = p * given + (learned**cfg.caution if cfg.rest == "fit" else 0.0) * p * (1 - given)
-    return target, target.sum(1), mine
+def targets_of(cfg: Config, method: methods.RAPW, y: Tensor, epoch: int) -> Tensor:
+    """Weighted targets (N, C): the sum of a row is what it counts."""
+    given = F.one_hot(y, method.predictions.shape[1]).float() if method.predictions.numel() else None
+    if cfg.method == "rapw" or given is None:
+        return method._targets(torch.arange(method.n, device=y.device), y)
+    if cfg.method == "argmax" and epoch > cfg.plain * cfg.epochs:
+        return given * (method.predictions.argmax(1) == y)[:, None]
+    return given
 
 
 # ------------------------------------------------------------------------------------------------------------ training
-
-
-def lambert(x: Tensor) -> Tensor:
-    """Lambert's W for x >= -1/e by Halley's rule."""
-    w = torch.where(x < 0, -1 + (2 * (math.e * x + 1).clamp_min(1e-8)).sqrt(), x.clamp_min(0).log1p())
-    for _ in range(8):
-        e = w.exp()
-        f = w * e - x
-        w = w - f / (e * (w + 1) - (w + 2) * f / (2 * w + 2).clamp_min(1e-6)).clamp_min(1e-6)
-    return w
 
 
 class Trainer:
@@ -301,10 +242,7 @@ class Trainer:
         """Targets of both views: the strong one's are, in part, the network's answer to the weak one."""
         size, cfg = self.cfg.batch, self.cfg
         self.usual += 0.01 * (z[:size].softmax(1).mean(0) - self.usual)
-        own = (z[:size] / cfg.temper).softmax(1)
-        own = own / self.usual.clamp_min(0.2 / z.shape[1])
-        own = own / own.sum(1, keepdim=True)
-        own = own * own.amax(1, keepdim=True)
+        own = answer(z[:size], self.usual, cfg.temper)
         share = cfg.consist * self.ramp
         strong = share * own + (1 - share) * self.target[size:]
         return torch.cat([self.target[:size], strong])
@@ -316,10 +254,7 @@ class Trainer:
         target = self.guess(z.detach()) if self.cfg.consist else self.target
         loss = -(target * z.log_softmax(1)).sum(1)
         if self.cfg.loss == "superloss":
-            with torch.no_grad():
-                beta = ((loss - math.log(z.shape[1])) / self.cfg.lam).clamp_min(-2 / math.e)
-                sigma = (-lambert(0.5 * beta)).exp()
-            loss = loss * sigma
+            loss = loss * confidence(loss, math.log(z.shape[1]), self.cfg.lam).float()
         loss = loss.mean()
         for p in self.params:
             p.grad = None
@@ -407,64 +342,66 @@ def auroc(score: Tensor, right: Tensor) -> float | None:
     return round(((rank[right].sum() - good * (good + 1) / 2) / (good * bad)).item(), 4)
 
 
-class Memory:
-    """Per row: the exponential mean of softmax over observations, and of the logit margin (and its plain mean, AUM)."""
+class Margins:
+    """Per row, the mean logit margin over the visits (AUM)."""
 
-    def __init__(self, n: int, classes: int, decay: float, dev: str) -> None:
-        self.q = torch.full((n, classes), 1 / classes, device=dev)
-        self.margin, self.aum, self.seen = (torch.zeros(n, device=dev) for _ in range(3))
-        self.decay = decay
+    def __init__(self, n: int, dev: str) -> None:
+        self.aum, self.seen = torch.zeros(n, device=dev), torch.zeros(n, device=dev)
 
     def update(self, rows: Tensor, z: Tensor, y: Tensor) -> None:
-        k = (self.seen[rows] / (self.seen[rows] + 1)).clamp_max(self.decay)
-        self.q[rows] = k[:, None] * self.q[rows] + (1 - k[:, None]) * z.softmax(1)
         mine = z.gather(1, y[:, None])
         margin = mine.squeeze(1) - z.scatter(1, y[:, None], -torch.inf).amax(1)
-        self.margin[rows] = k * self.margin[rows] + (1 - k) * margin
         self.aum[rows] += (margin - self.aum[rows]) / (self.seen[rows] + 1)
         self.seen[rows] += 1
 
 
-def report(cfg: Config, t: Trainer, m: Memory, d: dict[str, Tensor], keep: Tensor, target: Tensor) -> dict:
-    """Validation figures, and how good memory and selection are against the clean labels."""
+def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[str, Tensor], target: Tensor) -> dict:
+    """Validation figures, and how good memory and targets are against the clean labels."""
     out: dict = {}
     for part in ["valid"] + ["test"] * cfg.test:
         for kind, net in (("raw", t.net), ("avg", t.avg)):
             out[f"{part}_{kind}"] = scores(t.predict(net, d[f"{part}_x"]), d[f"{part}_y"])
     y, right = d["y"], d["y"] == d["clean"]
-    mine = m.q.gather(1, y[:, None]).squeeze(1)
-    gap = mine - m.q.scatter(1, y[:, None], -1).amax(1)
-    kinds = {"q": mine, "gap": gap, "margin": m.margin, "aum": m.aum}
-    p, power = posterior(cfg, m.q, y)
-    trust = p.gather(1, y[:, None]).squeeze(1)
-    kinds["post"] = trust
+    memory = method.predictions
+    memory = memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
+    mine = memory.gather(1, y[:, None]).squeeze(1)
+    kinds = {"q": mine, "gap": mine - memory.scatter(1, y[:, None], -1).amax(1), "aum": aum, "post": method.weights}
     out["auroc"] = {k: auroc(v, right) for k, v in kinds.items()}
-    share = {"true": (~right).float(), "argmax": (m.q.argmax(1) != y).float(), "bayes": 1 - trust}
-    share["kept"] = 1 - keep
+    share = {"true": (~right).float(), "argmax": (memory.argmax(1) != y).float(), "rho": method.rho}
     out["share"] = {k: round(v.mean().item(), 4) for k, v in share.items()}
     weight = target.sum(1)
     good = (target.argmax(1) == d["clean"]).float()
-    out["kept_right"] = round((keep * right).sum().item() / max(keep.sum().item(), 1e-9), 4)
-    out["right_kept"] = round((keep * right).sum().item() / max(int(right.sum()), 1), 4)
     out["target_right"] = round((weight * good).sum().item() / max(weight.sum().item(), 1e-9), 4)
     out["weight"] = round(weight.mean().item(), 4)
-    out["power"] = power
-    out["memory_right"] = round((m.q.argmax(1) == d["clean"]).float().mean().item(), 4)
+    out |= {k: round(float(v), 3) for k, v in method.report().items()}
+    out["memory_right"] = round((memory.argmax(1) == d["clean"]).float().mean().item(), 4)
     return out
 
 
-def plan_rows(cfg: Config, weight: Tensor, n: int, dev: str) -> Tensor:
-    """The rows of this epoch in their order, whole batches only."""
-    order = torch.randperm(n, device=dev)
-    if cfg.plan != "all":
-        chosen = order[weight[order] > 1e-3]
-        order = chosen if len(chosen) >= cfg.batch else order
-    return order[: len(order) // cfg.batch * cfg.batch]
+def plan_rows(cfg: Config, target: Tensor, late: bool) -> tuple[Tensor, Tensor]:
+    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch.
+
+    With `visit` below 1, a row is visited by chance, as often as it counts, and counts more when it is.
+    """
+    weight = target.sum(1)
+    order = torch.randperm(len(weight), device=weight.device)
+    chance = torch.ones_like(weight)
+    if cfg.visit < 1 and late:
+        low, high = 0.0, 1e3  # the scale at which the mean chance is `visit`
+        for _ in range(40):
+            scale = (low + high) / 2
+            chance = (scale * weight).clamp(0.05, 1)
+            low, high = (scale, high) if chance.mean() < cfg.visit else (low, scale)
+        order = order[torch.rand_like(weight)[order] < chance[order]]
+    order = order[: len(order) // cfg.batch * cfg.batch]
+    wanted = target[order] / chance[order, None]
+    mean = wanted.sum(1).view(-1, cfg.batch).mean(1).clamp_min(1e-6)
+    return order, wanted / mean.repeat_interleave(cfg.batch)[:, None]
 
 
-def dump(path: Path, m: Memory, d: dict[str, Tensor], valid: Tensor) -> None:
-    arrays = {"q": m.q.half(), "margin": m.margin, "aum": m.aum, "y": d["y"].to(torch.uint8)}
-    arrays |= {"clean": d["clean"].to(torch.uint8), "valid": valid.half(), "valid_y": d["valid_y"].to(torch.uint8)}
+def dump(path: Path, method: methods.RAPW, aum: Tensor, d: dict[str, Tensor]) -> None:
+    arrays = {"q": method.predictions.half(), "aum": aum, "y": d["y"].to(torch.uint8)}
+    arrays["clean"] = d["clean"].to(torch.uint8)
     np.savez_compressed(path, **{k: v.cpu().numpy() for k, v in arrays.items()})
 
 
@@ -481,17 +418,19 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     padded = padded.permute(0, 2, 3, 1).contiguous()
     trainer = Trainer(cfg, classes, dev)
     trainer.capture()
-    memory = Memory(n, classes, cfg.memory, dev)
+    method, margins = methods.RAPW(n, round(cfg.plain * cfg.epochs), caution=cfg.caution).to(dev), Margins(n, dev)
     result = {"config": dataclasses.asdict(cfg), "device": "cpu", "torch": torch.__version__, "curve": []}
     if dev == "cuda":
         result["device"] = torch.cuda.get_device_name()
-    result["ready_s"], passes, begun = round(time.time() - start, 1), 0.0, time.time()
+    result["ready_s"], passes, plain, begun = round(time.time() - start, 1), 0.0, 0, time.time()
     for e in range(cfg.epochs):
-        target, weight, keep = weigh(cfg, memory.q, d["y"], e / cfg.epochs)
-        order = plan_rows(cfg, weight, n, dev)
+        method.plan(Epoch(e + 1, n, None, lambda: None))
+        target = targets_of(cfg, method, d["y"], e + 1)
+        if target.shape[1] == 1:  # nothing is remembered yet
+            target = target * F.one_hot(d["y"], classes)
+        order, wanted = plan_rows(cfg, target, bool(method.late))
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
-        wanted = target[order] / weight[order].mean().clamp_min(0.05)
         targets = [wanted] * len(views)
         if cfg.mix:
             views[-1], targets[-1] = mix_rows(views[-1], wanted)
@@ -503,20 +442,25 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             lr = cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
             z = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
             seen[at] = z
+        plain += int(not method.late)
         passes += len(views) * len(order) / n
         if e < 2:
             torch._foreach_copy_(trainer.mean, [v.detach() for v in trainer.params])
-        if not cfg.mix or len(views) == 2:  # a mixed row tells nothing of its own
-            memory.update(order, seen, d["y"][order])
+        y = d["y"][order]
+        if cfg.mix:  # a mixed row tells nothing of its own
+            seen = F.one_hot(y, classes).float()
+        method.weigh(Step(None, Batch(None, y, order), seen, F.cross_entropy(seen, y, reduction="none")))
+        margins.update(order, seen, y)
         last = e + 1 == cfg.epochs
         if last or (e + 1) % cfg.every == 0:
             trainer.settle(sample)
             row = {"epoch": e + 1, "s": round(time.time() - begun, 1), "passes": round(passes, 2)}
-            row |= report(cfg, trainer, memory, d, keep, target)
+            row |= report(cfg, trainer, method, margins.aum, d, target)
+            row["plain"] = plain
             result["curve"].append(row)
             out.write_text(json.dumps(result))
         if str(e + 1) in cfg.dump.split("+"):
-            dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), memory, d, trainer.predict(trainer.avg, d["valid_x"]))
+            dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), method, margins.aum, d)
     print(line(result), flush=True)
 
 
@@ -527,10 +471,12 @@ def line(result: dict) -> str:
     c, r = result["config"], result["curve"][-1]
     a, v, w, u = r["valid_raw"], r["valid_avg"], r["auroc"], r["share"]
     text = f"{c['name'][:28]:28} {c['set']:8} s{c['seed']} e{r['epoch']:3} raw {a['acc']:5.2f}/{a['eprop']:5.2f}"
-    text += f" avg {v['acc']:5.2f}/{v['eprop']:5.2f} ece {v['ece']:4.1f} | q {w['q']} aum {w['aum']} gap {w['gap']} |"
-    text += f" share am {u['argmax']:.3f} by {u['bayes']:.3f} | kr {r['kept_right']:.3f} rk {r['right_kept']:.3f}"
-    text += f" tr {r['target_right']:.3f} w {r['weight']:.2f} power {r['power']} | {r['passes']:.0f}p {r['s']:.0f}s"
-    return text
+    text += f" avg {v['acc']:5.2f}/{v['eprop']:5.2f} ece {v['ece']:4.1f} |"
+    if "test_avg" in r:
+        text += f" test {r['test_avg']['acc']:5.2f}/{r['test_avg']['eprop']:5.2f} ece {r['test_avg']['ece']:4.1f} |"
+    text += f" q {w['q']} aum {w['aum']} post {w['post']} | share am {u['argmax']:.3f} rho {u['rho']:.3f} |"
+    text += f" tr {r['target_right']:.3f} w {r['weight']:.2f} power {r['power']} f {r['learned']} v {r['uneven']} |"
+    return text + f" plain {r['plain']} {r['passes']:.0f}p {r['s']:.0f}s"
 
 
 def pack(jobs: Path, root: Path, out: Path, workers: int, watch: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from .row import Row
 
 LEFT_OUT = "wrong labels are left out: the loss of the true labels falls, that of the given ones rises"
+SECOND = "the second view counts as much as the first in the end"
+FIXED = {"weak": lambda x, generator: x, "strong": lambda x, generator: 1.1 * x}  # the same on every rank
 CLIPPED = "the loss is not loss_fn: probabilities are clipped, and u and v start at 1e-8"
 
 ROWS = [
@@ -15,5 +17,6 @@ ROWS = [
     Row("co-teaching", {"gradual": 3}, zero={"forget": 0.0}),
     Row("jocor", {"gradual": 3, "lam": 0.5}, zero={"forget": 0.0, "lam": 0.0}),
     Row("ema", {"decay": 0.9}, zero={}),
+    Row("two-views", {"plain": 1, "ramp": 1, **FIXED}, zero_reason=SECOND, trains_reason=LEFT_OUT),
     Row("sop", {"lr_u": 10.0, "lr_v": 100.0}, zero={"lr_u": 0.0, "lr_v": 0.0}, zero_reason=CLIPPED),
 ]

@@ -155,15 +155,17 @@ def test_held_rows_count_nothing_until_the_plain_epochs_are_over() -> None:
     assert (method.weigh(a_step(logits, y)) > 1e-6).all()
 
 
-def test_the_plain_epochs_end_once_held_rows_get_worse() -> None:
+@pytest.mark.parametrize(("gap", "ends"), [(0.0, False), (0.5, True)])
+def test_the_plain_epochs_end_once_held_rows_get_worse_than_before_and_than_others(gap: float, ends: bool) -> None:
     method = RAPW(1000, plain=12)
     y = torch.arange(1000) % 3
-    ends = []
+    held = method._held(torch.arange(1000)).double()[:, None]
+    found = []
     for number, size in enumerate((1.0, 0.5, 2.0, 2.1, 2.0, 0.0), 1):  # a quarter of the plain epochs first
         begin(method, number)
-        ends.append(bool(method.late))
-        method.loss(a_step(size * torch.nn.functional.one_hot(y, 3).double(), y))
-    assert ends == [False, False, False, False, False, True]
+        found.append(bool(method.late))
+        method.loss(a_step(size * torch.nn.functional.one_hot(y, 3) * (1 - gap * held), y))
+    assert found == [False, False, False, False, False, ends]
 
 
 @pytest.mark.parametrize("loss_fn", [None, "smooth"])

@@ -51,12 +51,19 @@ def _superloss(method: Any, batch: Batch, logits: Any) -> Head:
     return "superloss", method.tau, method.strength, method.seen, share
 
 
+def _memory(*tensors: Tensor) -> Hashable:
+    """Tensors that are made anew once the number of classes is known."""
+    return tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors)
+
+
 TABLE: dict[str, Fast] = {
     "torchcurriculum.methods.vanilla.Vanilla": Fast(lambda method: "average"),
     "torchcurriculum.methods.mixup.Mixup": Fast(lambda method: "average"),  # its random draws are part of view
     "torchcurriculum.methods.infobatch.InfoBatch": Fast(lambda method: "infobatch"),
     "torchcurriculum.methods.apw.APW": Fast(lambda method: ("apw", method.weighting), _apw),
     "torchcurriculum.methods.superloss.SuperLoss": Fast(lambda method: ("superloss", method.rule), _superloss),
+    "torchcurriculum.methods.elr.ELR": Fast(lambda method: _memory(method.predictions)),
+    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: _memory(method.predictions, method.means)),
 }
 
 

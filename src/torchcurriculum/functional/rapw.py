@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["above_guessing", "believed", "channel", "likeliest_power", "sharpen", "trust"]
+__all__ = ["above_guessing", "believed", "channel", "likeliest_power", "sharpen", "trust", "unevenness"]
 
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 RAREST = 0.2  # a class counts as at least this share of an even one, so that an empty one does not win everything
@@ -99,6 +99,28 @@ def trust(right: Tensor, classes: int) -> Tensor:
         (tensor(0.5000), tensor(0.))
     """
     return ((right - 1 / classes) / (1 - 1 / classes) / KNOWING).clamp(0, 1)
+
+
+def unevenness(pairs: Tensor) -> Tensor:
+    """How wrong labels fall, in [0, 1]: 0 if on all other classes alike, 1 if on few, as those of people do.
+
+    It is the squared coefficient of variation of a row's wrong labels over the other classes, less what so few labels
+    would show by chance, at most 1; the mean over the classes, by their wrong labels. With two classes it is 0.
+
+    Args:
+        pairs: (C, C) the number of rows that are believed to be of class k and have label j.
+
+    Example:
+        >>> unevenness(torch.tensor([[60.0, 20.0, 20.0], [20.0, 60.0, 20.0], [20.0, 20.0, 60.0]]))
+        tensor(0.)
+        >>> unevenness(torch.tensor([[60.0, 40.0, 0.0], [0.0, 60.0, 40.0], [40.0, 0.0, 60.0]]))
+        tensor(1.)
+    """
+    wrong = pairs - pairs.diagonal().diag()
+    total = wrong.sum(1)
+    # how often two wrong labels of a class, drawn without putting back, are the same
+    same = (wrong * (wrong - 1)).sum(1) / (total - 1).clamp_min(1)
+    return ((len(pairs) - 1) * same.sum() / total.sum().clamp_min(TINY) - 1).clamp(0, 1)
 
 
 def above_guessing(probability: Tensor, classes: int) -> Tensor:

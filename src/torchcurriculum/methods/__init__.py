@@ -51,6 +51,7 @@ from .spld import SPLD
 from .superloss import SuperLoss
 from .then import Then
 from .ttcl import TTCL
+from .two_views import TwoViews
 from .vanilla import Vanilla
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "SmallLoss",
     "SuperLoss",
     "Then",
+    "TwoViews",
     "Vanilla",
     "build",
     "entry",

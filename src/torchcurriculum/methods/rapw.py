@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import Epoch, Step, checks
-from ..functional.rapw import above_guessing, believed, channel, likeliest_power, sharpen, trust
+from ..functional.rapw import above_guessing, believed, channel, likeliest_power, sharpen, trust, unevenness
 from ._base.remembering import Remembering, classes_of
 from .registry import register
 
@@ -22,6 +22,7 @@ SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 HELD = 1e-6  # what a held row counts beside others
 SCATTER = -7046029254386353131  # an odd number, 2 ** 64 divided by the golden ratio
+GAP = 0.05  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
@@ -32,7 +33,8 @@ class RAPW(Remembering):
     While training, each row's softmax outputs are remembered as an exponential mean over epochs: a network that
     memorises wrong labels at the end has not done so for most of the run. A twentieth of the rows (at least 200 of a
     small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or once the held rows are
-    predicted worse than in an epoch before: then the network has begun to memorise. From there on, with q the memory
+    predicted worse than in an epoch before and by a twentieth worse than the others: then the network has begun to
+    memorise. From there on, with q the memory
     of a row and y its label:
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
@@ -41,10 +43,12 @@ class RAPW(Remembering):
       labels are most likely given T. A network that is seldom sure needs a larger g: it is 1 over the mean of
       :math:`\max_k q_k` at the end of the plain epochs, at most 5.
     - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label.
-    - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, with :math:`t_y = p_y` for the given label and
-      :math:`t_k = f^{c} p_k` for the others, divided by the batch's sum of t. f is the mean remembered probability of
-      the labels that are believed: a network that has not learned those is no teacher, and its wrong labels are only
-      left out.
+    - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, divided by the batch's sum of t, with
+      :math:`t_y = m^{cv} p_y` for the given label and :math:`t_k = m^{cv} f^{c (1 - v)} p_k` for the others.
+      m is the row's largest p, and f the mean remembered probability of the labels that are believed. v says how wrong
+      labels fall, at the end of the plain epochs: 0 if on all other classes alike, 1 if on few. People confuse like
+      with like. Then labels are replaced in full, and a row counts by how sure it is. Labels drawn at random tell
+      nothing of such rows, and a network that has not learned what it believes is no teacher: they are left out.
 
     A memory that is no better than guessing is not believed. Needs no noise rate, no clean labels and no pass of its
     own. Of a ``loss_fn`` that is not cross-entropy, the part for the label is exchanged:
@@ -54,7 +58,7 @@ class RAPW(Remembering):
         n: Rows of the training set.
         plain: Most epochs before the memory is used; ``for_run`` takes 0.4 of the run.
         decay: Share of the old memory that stays at each visit, in [0, 1).
-        caution: c, at least 0; 0 replaces labels in full, more leaves them out while the network is unsure.
+        caution: c, at least 0; 0 replaces labels in full, and more lets rows count less while the network is unsure.
         classes: The number of classes, for outputs that are not (B, C) with one class for each row: tokens, several
             labels, single logits (2). Then a row counts by how far its remembered loss is below guessing, and
             nothing is replaced.
@@ -89,6 +93,7 @@ class RAPW(Remembering):
     trust: Tensor
     rho: Tensor
     sure: Tensor
+    uneven: Tensor
     late: Tensor
     sums: Tensor
     best: Tensor
@@ -104,10 +109,11 @@ class RAPW(Remembering):
         self.add_rows("labels", torch.full((n,), -1.0))  # as numbers that ranks can merge
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)
-        for name, value in (("power", FIRST_POWER), ("learned", 0.0), ("trust", 0.0), ("rho", 0.0), ("sure", 0.0)):
-            self.register_buffer(name, torch.tensor(value))
+        self.register_buffer("power", torch.tensor(FIRST_POWER))
+        for name in ("learned", "trust", "rho", "sure", "uneven"):
+            self.register_buffer(name, torch.tensor(0.0))
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
-        self.register_buffer("sums", torch.zeros(2, dtype=torch.float64))  # losses of held rows in this epoch; rows
+        self.register_buffer("sums", torch.zeros(4, dtype=torch.float64))  # losses of held rows, rows; of others, rows
         self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean loss
 
     @classmethod
@@ -145,7 +151,8 @@ class RAPW(Remembering):
         if self.means.numel() != classes:  # else in place, where a captured step reads
             self.means, self.table = self.predictions.new_zeros(classes), self.predictions.new_zeros(classes**2)
         self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
-        if not self.sure:
+        first = not self.sure  # later counts would confirm the network's own confusions
+        if first:
             most = sum(memory.amax(1).double().sum() for memory, _ in self._known()) / known.sum()
             self.sure.copy_((1 / most).clamp_max(SUREST))
         counts = torch.zeros_like(self._table())
@@ -158,12 +165,17 @@ class RAPW(Remembering):
         memory, labels = _normal(self.predictions[sample]), self.labels[sample].long()
         self.power.fill_(likeliest_power(memory, self.means, labels, self._table()))
         right, agreed, learned = (torch.zeros((), dtype=torch.float64, device=known.device) for _ in range(3))
+        pairs = torch.zeros_like(counts)
         for memory, labels in self._known():
             sharp = sharpen(memory, self.means, self.power)
-            belief = _of(believed(sharp, labels, self._table()), labels)
+            belief = believed(sharp, labels, self._table())
+            pairs += belief.T @ F.one_hot(labels, classes).to(belief.dtype)
+            belief = _of(belief, labels)
             right += belief.double().sum()
             agreed += _of(sharp, labels).double().sum()
             learned += (belief * _of(memory, labels)).double().sum()
+        if first:
+            self.uneven.copy_(unevenness(pairs))
         self.trust.copy_(trust(agreed / known.sum(), classes))
         self.learned.copy_(learned / right.clamp_min(1e-30))
         self.rho.copy_(1 - right / known.sum())
@@ -171,9 +183,10 @@ class RAPW(Remembering):
     def _is_late(self, number: int) -> bool:
         """Whether the plain epochs are over."""
         if not self.late:
-            mean = self.sums[0] / self.sums[1].clamp_min(1)
+            mean, others = (self.sums[at] / self.sums[at + 1].clamp_min(1) for at in (0, 2))
             measured = self.sums[1] > 0
-            worse = number > LEAST * self.plain + 1 and bool(measured & (mean > self.best))
+            memorised = measured & (mean > self.best) & (mean > (1 + GAP) * others)
+            worse = number > LEAST * self.plain + 1 and bool(memorised)
             self.late.fill_(float(number > self.plain or worse))
             self.best.copy_(torch.where(measured, torch.minimum(self.best, mean), self.best))
         self.sums.zero_()
@@ -187,7 +200,23 @@ class RAPW(Remembering):
         return ((mixed >> 32 & 0xFFFF) < round(0x10000 * share)) & (self.late == 0)
 
     def weigh(self, step: Step) -> Tensor:
-        """What each row counts, normalised over the global batch, after the memory has taken the predictions in."""
+        """What each row counts, normalised over the global batch; the memory takes the predictions in afterwards."""
+        return self._weigh(step)[0]
+
+    def loss(self, step: Step) -> Tensor:
+        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
+        weights, target = self._weigh(step)
+        if target.shape[1] == 1:
+            return step.reduce(weights)
+        logits, labels = self._classes(step)
+        known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
+        log, target = logits.log_softmax(1), target.to(logits.dtype)
+        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
+        exchanged = torch.where(labels < 0, 0.0, exchanged)
+        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
+
+    def _weigh(self, step: Step) -> tuple[Tensor, Tensor]:
+        """The rows' weights and targets, by what was remembered before this step."""
         if self.classes is None:
             logits, labels = self._classes(step)
             now = logits.detach().softmax(1)
@@ -195,33 +224,27 @@ class RAPW(Remembering):
             labels, now = torch.zeros_like(step.index), step.losses.detach().float().neg().exp()
             now = torch.stack([now, 1 - now], 1)
         held = self._held(step.index).double()
-        self.sums += step.total(torch.stack([held @ step.losses.detach().double(), held.sum()]))
+        losses = step.losses.detach().double()
+        sums = [held @ losses, held.sum(), (1 - held) @ losses, (1 - held).sum()]
+        self.sums += step.total(torch.stack(sums))
+        target = self._targets(step.index, labels.clamp_min(0))
         self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
-        return step.normalise(self._targets(step.index, labels.clamp_min(0)).sum(1).double().log())
-
-    def loss(self, step: Step) -> Tensor:
-        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
-        weights = self.weigh(step)
-        if self.classes is not None:
-            return step.reduce(weights)
-        logits, labels = self._classes(step)
-        known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
-        log, target = logits.log_softmax(1), self._targets(step.index, known).to(logits.dtype)
-        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
-        exchanged = torch.where(labels < 0, 0.0, exchanged)
-        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
+        return step.normalise(target.sum(1).double().log()), target
 
     def report(self) -> Mapping[str, Any]:
-        """rho, the trust in the memory, its power, and how well the labels that are believed are learned."""
-        return {"rho": self.rho, "trust": self.trust, "power": self.power, "learned": self.learned}
+        """rho, the trust in the memory, its power, f and v."""
+        names = ("rho", "trust", "power", "learned", "uneven")
+        return {name: getattr(self, name) for name in names}
 
     def _targets(self, index: Tensor, labels: Tensor) -> Tensor:
         """(B, C) targets of rows, whose sum is what a row counts."""
         belief = self._belief(self.predictions[index], labels)
         if belief.shape[1] > 1:
             given = F.one_hot(labels, belief.shape[1])
-            belief = torch.where(given > 0, belief, self.learned**self.caution * belief)
+            replaced = self.learned ** (self.caution * (1 - self.uneven))
+            sure = belief.amax(1, keepdim=True) ** (self.caution * self.uneven)
+            belief = sure * torch.where(given > 0, belief, replaced * belief)
         return torch.where(self._held(index)[:, None], HELD * belief, belief)
 
     def _belief(self, memory: Tensor, labels: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def lines(runs: list[dict[str, Any]], cost: dict[str, str]) -> Iterator[str]:
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for run in runs:
         found.setdefault(run["method"], {})[run["seed"]] = run
-    plain = found["vanilla"]
+    plain = found.get("vanilla", {})
     for name, mine in sorted(found.items(), key=lambda item: -_mean(item[1], *COLUMNS[0])):
         both = [seed for seed in mine if seed in plain]
         gap = sum(mine[seed]["last"]["test_acc"] - plain[seed]["last"]["test_acc"] for seed in both) / max(1, len(both))

@@ -19,6 +19,7 @@ from digits import slim
 
 from torchcurriculum import methods
 from torchcurriculum.lab.provenance import write_json
+from torchcurriculum.lab.recipe import base_name
 from torchcurriculum.lab.recipes.every_method import NOT_RUN, every_method
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -31,7 +32,9 @@ def costs(folder: Path = RESULTS) -> dict[str, str]:
     digits = json.loads((folder / "digits.json").read_text(encoding="utf-8"))["every"]
     timed = json.loads((folder / "method-cost.json").read_text(encoding="utf-8"))["results"]
     rough = {row["method"]: f"{row['cost']:.2f}*" for row in digits if "cost" in row}
-    return {**rough, **{row["method"]: f"{row['epoch']:.2f}" for row in timed}, "vanilla": "1"}
+    known = {**rough, **{row["method"]: f"{row['epoch']:.2f}" for row in timed}, "vanilla": "1"}
+    variants = [name for name in every_method().methods if "@" in name and base_name(name) in known]
+    return {**known, **{name: known[base_name(name)] for name in variants if base_name(name) != "vanilla"}}
 
 
 def lines(runs: list[dict[str, Any]], cost: dict[str, str]) -> Iterator[str]:
@@ -83,9 +86,9 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
 ```
 
 Simple-CNN, {recipe["epochs"]} epochs, batch {recipe["batch_size"]}, {recipe["precision"]}, {machines}. Per cent.
-One seed for most: differences of a point mean little. Three for what [which method](../which-method.md) recommends,
-mean ± standard deviation. The best epoch is chosen on clean validation rows, which users with noisy labels seldom have;
-the last needs none. Every method has its defaults, but:
+One seed for most: differences of a point mean little. Three for what [which method](../which-method.md) recommends
+against wrong labels, mean ± standard deviation. The best epoch is chosen on clean validation rows, which users with noisy
+labels seldom have; the last needs none. Every method has its defaults, but:
 
 - `small-loss`, `co-teaching` and `jocor` forget 40 %, the true rate, which APW's e is set by, too; `vanilla@forward`
   has the true matrix.

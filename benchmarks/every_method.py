@@ -87,8 +87,8 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
 
 Simple-CNN, {recipe["epochs"]} epochs, batch {recipe["batch_size"]}, {recipe["precision"]}, {machines}. Per cent.
 One seed for most: differences of a point mean little. Three for what [which method](../which-method.md) recommends
-against wrong labels, mean ± standard deviation. The best epoch is chosen on clean validation rows, which users with noisy
-labels seldom have; the last needs none. Every method has its defaults, but:
+against wrong labels, mean ± standard deviation. The best epoch is chosen on clean validation rows, which users with
+noisy labels seldom have; the last needs none. Every method has its defaults, but:
 
 - `small-loss`, `co-teaching` and `jocor` forget 40 %, the true rate, which APW's e is set by, too; `vanilla@forward`
   has the true matrix.

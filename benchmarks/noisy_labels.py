@@ -1,7 +1,7 @@
 """Methods and losses for noisy labels on digits with 40 % of the labels flipped, five seeds each, at the last epoch.
 
-The data, network, optimizer and seeds are those of `curriculum run digits`; losses and averaged weights have no place
-in a recipe, so the loop is here.
+The data, network, optimizer and seeds are those of `curriculum run digits`; a matrix that is estimated
+from another run has no place in a recipe, so the loop is here.
 
     python benchmarks/noisy_labels.py [ARM ...] [--out docs/results/noisy-labels]
 """

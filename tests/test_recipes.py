@@ -8,6 +8,7 @@ import math
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from torchcurriculum.audit import audit
 from torchcurriculum.cli import main
 from torchcurriculum.lab import evaluation, trainer
 from torchcurriculum.lab.compare import format_markdown, format_published, format_table, table_of
+from torchcurriculum.lab.given import LOSSES
 from torchcurriculum.lab.literature import SOURCES, figures, published
 from torchcurriculum.lab.recipe import Recipe, base_name
 from torchcurriculum.lab.recipes import RECIPES, TABLES
+from torchcurriculum.lab.recipes.every_method import NOT_RUN
 from torchcurriculum.lab.sources import (
     LOADERS,
     MODELS,
@@ -406,3 +409,54 @@ def test_a_compiled_network_also_evaluates_and_measures(tmp_path: Path, monkeypa
     assert {key: record.epochs[0][key] for key in ("valid_acc", "loss_mean")} == {
         key: plain.epochs[0][key] for key in ("valid_acc", "loss_mean")
     }
+
+
+# ---------------------------------------------------------------------- every method and every loss
+
+
+def test_every_method_and_loss_is_run_or_has_a_reason() -> None:
+    recipe = RECIPES["cifar10-every-method"]
+    assert {base_name(name) for name in recipe.methods} | set(NOT_RUN) == set(methods.names())
+    assert {options["loss"] for options in recipe.options.values() if "loss" in options} == set(LOSSES)
+
+
+def test_what_options_ask_for_by_a_word(tmp_path: Path) -> None:
+    given = RECIPES["cifar10-every-method"].options
+    recipe = RECIPES["digits"].with_(epochs=1, options={**given, "vanilla@none": {"loss": "none"}}, audit=False)
+
+    def row(name: str) -> dict[str, Any]:
+        return trainer.train(recipe, name, 0, tmp_path / name, lambda *_: None).epochs[0]
+
+    plain, averaged = row("vanilla"), row("ema")
+    assert averaged["loss_mean"] == plain["loss_mean"], "the training is the same"
+    assert averaged["test_ece"] != plain["test_ece"], "the evaluated weights are the averaged ones"
+    assert row("vanilla@gce")["loss_mean"] < 1 / 0.7 < plain["loss_mean"]  # its largest value
+    assert row("lre@clean")["rows"] == plain["rows"] > row("lre")["rows"], "no training rows are held out"
+    groups = trainer._Run(recipe, "group-dro", 0, tmp_path / "groups", None)
+    assert groups.method.groups.tolist() == groups.train_set.y.tolist()
+    assert row("group-dro")["rows"] == plain["rows"]
+    model = trainer._Run(recipe, "rho-loss", 0, tmp_path / "rho", None).method._model[0]
+    first = trainer._Run(recipe, "vanilla", 0, tmp_path / "first", None).model
+    moved = [not torch.equal(a, b) for a, b in zip(model.parameters(), first.parameters(), strict=True)]
+    assert all(moved), "it starts from the same weights and was trained"
+    with pytest.raises(ValueError, match="loss must be one of gce, .* got 'none'"):
+        row("vanilla@none")
+
+
+def test_the_page_of_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import every_method
+
+    def run(name: str, seed: int, accuracy: float, seconds: float, epoch: int = 2) -> dict[str, Any]:
+        scores = {"epoch": epoch, "test_acc": accuracy, "test_eprop": accuracy / 2}
+        environment = {"accelerator": None, "torch": "2"}
+        settings = {"epochs": 2, "batch_size": 100, "precision": "float32"}
+        both = {"best": {**scores, "test_acc": accuracy + 0.1}, "last": scores}
+        return {"method": name, "seed": seed, "seconds": seconds, "recipe": settings, "environment": environment} | both
+
+    runs = [run("vanilla", 0, 0.5, 10.0), run("rapw", 0, 0.6, 12.0), run("rapw", 1, 0.7, 9.0)]
+    text = every_method.page(every_method.finished([*runs, run("elr", 0, 0.9, 5.0, epoch=1)]), {"rapw": "1.30"})
+    assert "| `rapw` | 2 | 65.00 ± 7.07 | +10.00 | 32.50 ± 3.54 | 75.00 ± 7.07 | 32.50 ± 3.54 | 1.30 | 1.20 |" in text
+    assert text.index("`rapw` | 2") < text.index("| `vanilla` | 1 | 50.00 |  | 25.00 | 60.00 | 25.00 |  | 1.00 |")
+    assert "| `elr` | 0 | not run yet |" in text, "an unfinished run has no figures"
+    assert "| `length-warmup` | 0 | cuts sequences, and images have no length |" in text

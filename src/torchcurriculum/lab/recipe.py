@@ -52,7 +52,9 @@ class Recipe:
         audit: Whether to collect predictions for the audit, with passes over the training set in many epochs.
         options: Further options for a method or variant, by its name. Besides the method's own: ``threshold: "pd"``
             is the paper's parameter-dissimilarity estimate from the vanilla run of the same seed, and ``q_epochs: r``
-            makes q r times the number of epochs.
+            makes q r times the number of epochs; ``loss: "gce"`` is one of ``lab.given.LOSSES``; ``meta: "valid"`` are
+            the validation rows, ``groups: "labels"`` the training labels, and ``irreducible: "valid"`` is a network
+            trained on the validation rows.
     """
 
     name: str

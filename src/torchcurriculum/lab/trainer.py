@@ -26,6 +26,7 @@ from ..thresholds import ParameterDissimilarity
 from .data import ImageFiles, Images
 from .data.digits import grey_values
 from .evaluation import CHUNK, Autocast, all_logits, evaluate, measuring_forward
+from .given import loss_named, rows_given
 from .lock import lock_folder
 from .method_options import PD, asks_for_pd, paper_threshold, resolved_options
 from .provenance import environment
@@ -123,7 +124,12 @@ class _Run:
         self.sets = {part: held.to(self.device) for part, held in self.problem.sets.items()}
         self.train_set = self.sets["train"]
         self.model = self._network()
+        half = recipe.precision == "bfloat16"
+        self.autocast: Autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if half else nullcontext
         knobs = resolved_options(recipe, name, folder)
+        loss = knobs.pop("loss", None)
+        self.loss = loss and loss_named(loss, recipe, self.train_set.y, self.problem.classes)
+        knobs = rows_given(knobs, recipe, self.sets, seed, self._network, self.autocast)
         self.method = methods.build(base_name(name), len(self.train_set), recipe.epochs, **knobs)
         given = knobs.get("threshold")
         self.threshold = given if isinstance(given, float) else paper_threshold(recipe)
@@ -141,15 +147,16 @@ class _Run:
 
     def begin(self, save_seconds: float) -> None:
         """Opens the record, prepares training, and resumes from the newest intact state if there is one."""
-        recipe, half = self.recipe, self.recipe.precision == "bfloat16"
+        recipe = self.recipe
         self.save_seconds, self._saved = save_seconds, time.monotonic()
         self.record = self._open_record()
-        self.autocast: Autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if half else nullcontext
         self.net = _compiled(self.model) if recipe.compile else self.model
         options: dict[str, Any] = {"batch_size": recipe.batch_size, "seed": self.seed, "measure": recipe.measure}
         if self.device.type == "cuda" and isinstance(self.train_set, Images):
             options["measure_batch_size"] = CHUNK
-        if recipe.compile or half:
+        if self.loss is not None:
+            options["loss_fn"] = self.loss
+        if recipe.compile or recipe.precision == "bfloat16":
             options["forward"] = partial(measuring_forward, self.model, self.net, self.autocast)
         self.curriculum = Curriculum(
             self.method, self.train_set, record=self.record, overwrite=True, samples=True, **options
@@ -170,6 +177,7 @@ class _Run:
     def _open_record(self) -> Record:
         """The record to append to. States without their record are deleted, since they cannot restore it."""
         q = getattr(getattr(self.method, "method", self.method), "q", None)
+        q = None if isinstance(q, Tensor) else q  # GroupDRO's q are weights
         meta: dict[str, Any] = {"method": self.name, "seed": self.seed, "q": q}
         meta |= {} if self.digest is None else {"data": self.digest}
         meta |= {} if self.problem.labels is None else {"classes": list(self.problem.labels)}
@@ -233,10 +241,12 @@ class _Run:
     def _scores(self) -> dict[str, float]:
         """Every metric on the validation and the test part."""
         threshold = self.record.epochs[-1].get("threshold", self.threshold)
+        method = self.method  # EMA's users evaluate the average
+        net = method.averaged_model(self.model) if isinstance(method, methods.EMA) else self.net
         with self.autocast():
-            scores = {"valid": evaluate(self.net, self.sets["valid"], threshold)}
+            scores = {"valid": evaluate(net, self.sets["valid"], threshold)}
             same = self.recipe.one_set
-            scores["test"] = scores["valid"] if same else evaluate(self.net, self.sets["test"], threshold)
+            scores["test"] = scores["valid"] if same else evaluate(net, self.sets["test"], threshold)
         return {f"{part}_{key}": value for part in scores for key, value in scores[part]}
 
     def _leave(self, stop: GracefulStop) -> None:

@@ -201,36 +201,30 @@ class RAPW(Remembering):
 
     def weigh(self, step: Step) -> Tensor:
         """What each row counts, normalised over the global batch; the memory takes the predictions in afterwards."""
-        return self._weigh(step)[0]
-
-    def loss(self, step: Step) -> Tensor:
-        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
-        weights, target = self._weigh(step)
-        if target.shape[1] == 1:
-            return step.reduce(weights)
-        logits, labels = self._classes(step)
-        known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
-        log, target = logits.log_softmax(1), target.to(logits.dtype)
-        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
-        exchanged = torch.where(labels < 0, 0.0, exchanged)
-        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
-
-    def _weigh(self, step: Step) -> tuple[Tensor, Tensor]:
-        """The rows' weights and targets, by what was remembered before this step."""
         if self.classes is None:
             logits, labels = self._classes(step)
             now = logits.detach().softmax(1)
         else:
             labels, now = torch.zeros_like(step.index), step.losses.detach().float().neg().exp()
             now = torch.stack([now, 1 - now], 1)
-        held = self._held(step.index).double()
-        losses = step.losses.detach().double()
-        sums = [held @ losses, held.sum(), (1 - held) @ losses, (1 - held).sum()]
-        self.sums += step.total(torch.stack(sums))
-        target = self._targets(step.index, labels.clamp_min(0))
+        held, losses = self._held(step.index).double(), step.losses.detach().double()
+        self.sums += step.total(torch.stack([held @ losses, held.sum(), (1 - held) @ losses, (1 - held).sum()]))
+        counts = self._targets(step.index, labels.clamp_min(0)).sum(1)
         self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
-        return step.normalise(target.sum(1).double().log()), target
+        return step.normalise(counts.double().log())
+
+    def loss(self, step: Step) -> Tensor:
+        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
+        if self.classes is not None or not self.predictions.numel():
+            return step.reduce(self.weigh(step))
+        logits, labels = self._classes(step)
+        known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
+        log, target = logits.log_softmax(1), self._targets(step.index, known).to(logits.dtype)
+        weights = self.weigh(step)
+        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
+        exchanged = torch.where(labels < 0, 0.0, exchanged)
+        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
         """rho, the trust in the memory, its power, f and v."""

@@ -9,8 +9,8 @@ __all__ = ["NOT_RUN", "RECOMMENDED", "every_method"]
 
 RECOMMENDED = ("vanilla", "rapw", "elr", "superloss@0.25", "apw-e", "infobatch", "argmax", "vanilla@gce")
 NEXT = (
-    "sop", "superloss", "mixup", "co-teaching", "small-loss", "s-apw-e", "m-apw-beta-e", "spl", "jocor", "random",
-    "vanilla@sce", "vanilla@bootstrap-soft", "vanilla@bootstrap-hard", "vanilla@forward", "vanilla@focal",
+    "sop", "superloss", "mixup", "two-views", "co-teaching", "small-loss", "s-apw-e", "m-apw-beta-e", "spl", "jocor",
+    "random", "vanilla@sce", "vanilla@bootstrap-soft", "vanilla@bootstrap-hard", "vanilla@forward", "vanilla@focal",
     "superloss@running", "ema", "rho-loss", "cutmix", "selective-backprop", "dihcl", "screenernet", "spcl", "spld",
     "competence", "baby-step", "lambda-step", "ttcl", "adaptive-cl", "efficient-train", "efficient-train-plus", "dcl",
     "cbs", "cbm", "c2f", "lgl", "rl-teacher", "importance-sampling", "mcl", "jtt", "group-dro", "anti", "apw-i",

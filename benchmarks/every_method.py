@@ -46,13 +46,12 @@ def lines(runs: list[dict[str, Any]], cost: dict[str, str]) -> Iterator[str]:
     for name, mine in sorted(found.items(), key=lambda item: -_mean(item[1], *COLUMNS[0])):
         both = [seed for seed in mine if seed in plain]
         gap = sum(mine[seed]["last"]["test_acc"] - plain[seed]["last"]["test_acc"] for seed in both) / max(1, len(both))
-        beside = f"{mine[0]['seconds'] / plain[0]['seconds']:.2f}" if 0 in both else ""
         shown = [_value(mine, *column) for column in COLUMNS]
         words = [str(len(mine)), shown[0], f"{100 * gap:+.2f}" if both and name != "vanilla" else "", *shown[1:]]
-        yield f"| `{name}` | {' | '.join([*words, cost.get(name, ''), beside])} |"
+        yield f"| `{name}` | {' | '.join([*words, cost.get(name, '')])} |"
     for name in dict.fromkeys((*every_method().methods, *methods.names())):
         if name not in found:
-            yield f"| `{name}` | 0 | {NOT_RUN.get(name, 'not run yet')} | | | | | {cost.get(name, '')} | |"
+            yield f"| `{name}` | 0 | {NOT_RUN.get(name, 'not finished')} | | | | | {cost.get(name, '')} |"
 
 
 def _mean(runs: dict[int, dict[str, Any]], moment: str, metric: str) -> float:
@@ -76,13 +75,13 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
     where = {(run["environment"]["accelerator"], run["environment"]["torch"]) for run in runs}
     machines = "; ".join(f"{gpu or 'CPU'}, torch {torch}" for gpu, torch in sorted(where, key=str))
     recipe = runs[0]["recipe"]
-    rows = "\n".join(lines(runs, cost))
+    rows, command = "\n".join(lines(runs, cost)), (__doc__ or "").partition("\n\n")[2].strip()
     return f"""# CIFAR-10 with 40 % wrong labels: every method
 
 {ANSWER}
 
 ```
-{(__doc__ or "").partition("    ")[2].replace("    ", "").strip()}
+{command}
 ```
 
 Simple-CNN, {recipe["epochs"]} epochs, batch {recipe["batch_size"]}, {recipe["precision"]}, {machines}. Per cent.
@@ -101,13 +100,12 @@ noisy labels seldom have; the last needs none. Every method has its defaults, bu
   no time.
 - Classes are even: `drw`, `vanilla@logit-adjusted` and `vanilla@class-balanced` have nothing to balance.
 
-"CPU" is the time of an epoch beside `vanilla` ([method cost](method-cost.md)); \\* of a whole run on
-[digits](digits.md). "GPU" is the time of the run of seed 0 beside that of `vanilla`: many runs share the GPU, and only
-some methods' steps are captured, so it is rough. Figures of every run:
+"cost" is the time of an epoch on a CPU beside `vanilla` ([method cost](method-cost.md)); \\* of a whole run on
+[digits](digits.md). The runs here shared one GPU, so their times tell little. Figures of every run:
 [cifar10-every-method.json](cifar10-every-method.json).
 
-| method | seeds | T-ACC last | - vanilla | E-Prop† last | T-ACC best | E-Prop† best | CPU | GPU |
-|---|---|---|---|---|---|---|---|---|
+| method | seeds | T-ACC last | - vanilla | E-Prop† last | T-ACC best | E-Prop† best | cost |
+|---|---|---|---|---|---|---|---|
 {rows}
 """
 

@@ -270,7 +270,7 @@ def test_the_commit_is_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 ROWS, EPOCHS = 12, 10
 # What constructors ask for because it depends on the run; ``for_run`` knows it.
 ASKED = {"n": ROWS, "epochs": EPOCHS, "q": 3, "interval": 2, "decay": 0.5, "warmup": 1, "factor": 1.2, "refresh": 2}
-ASKED |= {"buckets": 2, "grow": 3, "gradual": 2, "start": 2, "plain": 2}
+ASKED |= {"buckets": 2, "grow": 3, "gradual": 2, "start": 2, "plain": 2, "ramp": 1}
 REMOVED = {
     "views": "view",
     "view_exchanges": "view",

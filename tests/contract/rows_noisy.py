@@ -17,6 +17,6 @@ ROWS = [
     Row("co-teaching", {"gradual": 3}, zero={"forget": 0.0}),
     Row("jocor", {"gradual": 3, "lam": 0.5}, zero={"forget": 0.0, "lam": 0.0}),
     Row("ema", {"decay": 0.9}, zero={}),
-    Row("two-views", {"plain": 1, "ramp": 1, **FIXED}, zero_reason=SECOND, trains_reason=LEFT_OUT),
+    Row("two-views", {"plain": 1, "ramp": 1, **FIXED}, zero_reason=SECOND),
     Row("sop", {"lr_u": 10.0, "lr_v": 100.0}, zero={"lr_u": 0.0, "lr_v": 0.0}, zero_reason=CLIPPED),
 ]

@@ -95,7 +95,6 @@ ROWS = [
         make=sampled_rapw,
         zero=lambda data: sampled_rapw(data, 1.0),
         zero_reason=ESTIMATED,
-        trains_reason=REPLACED,
     ),
     Row(
         "mixed-superloss",

@@ -24,7 +24,6 @@ from torchcurriculum.lab.recipes.every_method import NOT_RUN, every_method
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COLUMNS = [("last", "test_acc"), ("last", "test_eprop"), ("best", "test_acc"), ("best", "test_eprop")]
-ANSWER = "- (the answer in three lines, the first)\n- (the second)\n- (the third)"
 
 
 def costs(folder: Path = RESULTS) -> dict[str, str]:
@@ -77,8 +76,6 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
     recipe = runs[0]["recipe"]
     rows, command = "\n".join(lines(runs, cost)), (__doc__ or "").partition("\n\n")[2].strip()
     return f"""# CIFAR-10 with 40 % wrong labels: every method
-
-{ANSWER}
 
 ```
 {command}

@@ -131,7 +131,8 @@ register(
     "two-views",
     TwoViews,
     "RAPW, and the answer to a weakly changed image is the target of a strongly changed one (ours)",
-    when="Images with many wrong labels, and time for two passes. CIFAR-100N, ResNet-18, 50 epochs: 68.5, one seed, "
-    "validation; RAPW alone 66.8. Other inputs need their own views: TwoViews(method, ramp, weak=, strong=).",
+    when="Images with many wrong labels, and time for two passes. ResNet-18, 50 epochs, one fresh seed: CIFAR-10N "
+    "91.0, CIFAR-100N 67.4; RAPW alone 88.8 and 65.6. It did not help a small network on CIFAR-10 with 40 % noise. "
+    "Other inputs need their own views: TwoViews(method, ramp, weak=, strong=).",
     cost="A second forward and backward pass in each step.",
 )

@@ -303,9 +303,8 @@ class Curriculum(Hosting):
         self.method.load_state_dict(state["method"])
         set_knobs(self, other, state if knobs == "state" else self._said())
         self._progress.load_state_dict(state)
-        self._order.drop_last = self.drop_last
+        self._order.drop_last, self._steps.measure, self._steps.shares = self.drop_last, self.measure, {}
         self._order.begin(self.number, state["rows"])
-        self._steps.measure, self._steps.shares = self.measure, {}
         last, measured, self._started = self._steps.last.values, state["measured"], time.perf_counter()
         self._steps.last = Sharded(last.copy_(state["last"]))  # in place: a captured step writes to this buffer
         self._measured = None if measured is None else Sharded(measured.clone().to(last.device))

@@ -57,7 +57,7 @@ REFUSED = {
     "leave split_batches and dispatch_batches": "split_batches, dispatch_batches",
     "is not known; pass": "a model whose loss for each sample is not known",
     "holds no curriculum state": "a checkpoint that holds no curriculum",
-    "packing joins several rows": "packing",
+    "cuts rows into pieces": "packing_strategy other than 'bfd'",
     "loss_type must be 'nll'|loss_type must be 'sigmoid'": "another loss_type than 'nll' and 'sigmoid'",
     "use_weighting, ld_alpha and f_divergence_type": "use_weighting, ld_alpha, f_divergence_type of DPO",
     "center_rewards_coefficient adds": "center_rewards_coefficient",

@@ -24,7 +24,7 @@ from .shell.hosting import Hosting
 from .shell.measuring import Measurer, device_of
 from .shell.order import Order, check_plan
 from .shell.reader import BatchReader
-from .shell.state import FORMAT, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
+from .shell.state import FORMAT, SETTINGS, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
 from .shell.steps import Steps, call, cross_entropy
 
 __all__ = ["Curriculum"]
@@ -240,7 +240,7 @@ class Curriculum(Hosting):
 
     def _said(self) -> dict[str, Any]:
         """The settings that must match between ranks, and between a saved state and the run that resumes it."""
-        held = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
+        held = {name: getattr(self, name) for name in SETTINGS}
         knobs, kind = self.method.arguments, type(self.method).__name__
         return {**held, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,6 +55,28 @@ class Hosting:
     def rows(self) -> Tensor | None:
         """The rows planned for this epoch; None means all."""
         return self._order.rows
+
+    @property
+    def packs(self) -> int | None:
+        """A checksum of the numbers given to ``pack``; None without packs."""
+        held = self._order.packs
+        return None if held is None else zlib.crc32(held.numpy().tobytes())
+
+    def pack(self, packs: Tensor) -> None:
+        """Keeps rows together that share a sequence; call it before the first epoch.
+
+        A batch then has ``batch_size`` packs, without the rows that are not planned, and each row its own weight.
+
+        Args:
+            packs: (N,) the number of the pack of each row, from 0.
+        """
+        packs = packs.cpu()
+        if packs.shape != (self._order.n,) or packs.dtype != torch.int64 or int(packs.min()) < 0:
+            raise ValueError(f"packs must be {self._order.n} whole numbers from 0, got {packs.dtype} {packs.shape}")
+        if self.number or not self._order.shuffle:
+            raise ValueError("packs are shuffled from the first epoch on; call pack before it, with shuffle=True")
+        self._order.packs = packs
+        self._order.begin(0, None)
 
     @property
     def last(self) -> Tensor:

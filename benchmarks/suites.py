@@ -72,6 +72,7 @@ REFUSED = {
 }
 # A test that counts on what a curriculum changes, and what the page of the suite says about it.
 DIFFERS = {
+    "test_eval_packing|test_only_train_packing": "rows are samples, not packs",
     "test_repr_": "the net prints its own class and parameters",
     "test_logging.py.*(keys_from_history|ignore_keys|key_mapper|log_epochs_with_step)": "the history has more columns",
     "test_weights_restore": "rows come in another order than skorch's",

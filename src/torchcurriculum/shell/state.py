@@ -113,7 +113,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
-    names = ("seed", "batch_size", "shuffle", "packs")
+    names = ["seed", "batch_size", "shuffle", *(["packs"] if state["packs"] != now["packs"] else [])]
     cut = [", ".join(f"{name} {settings[name]}" for name in names) for settings in (state, now)]
     if state["open"] and cut[0] != cut[1]:
         raise ValueError(f"the state was taken inside an epoch with {cut[0]}; with {cut[1]} it cannot be resumed")

@@ -80,7 +80,7 @@ def fitted(package: str, name: str, way: str = "criterion", **options: Any) -> t
 
 
 @pytest.mark.parametrize("package", BOTH)
-@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss"])
+@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss", "rapw", "elr"])
 def test_lightning_gives_the_run_of_the_plain_loop(package: str, name: str) -> None:
     net, curriculum = fitted(package, name)
     assert_equal((net.net, curriculum.curriculum), plain(name))

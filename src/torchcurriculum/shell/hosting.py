@@ -152,34 +152,38 @@ class Hosting:
         rows = self.batches()[step] if index is None else index
         return self._batch(to_device(x, self._device), to_device(y, self._device), rows.to(self._device), step)
 
-    def reduce(self, losses: Tensor, index: Tensor | None = None, step: int | None = None) -> Tensor:
+    def reduce(
+        self,
+        losses: Tensor,
+        index: Tensor | None = None,
+        step: int | None = None,
+        outputs: Any = None,
+        y: Any = None,
+    ) -> Tensor:
         """The weighted scalar of losses that the caller has computed; stores them as ``loss`` does.
 
         Args:
             losses: (B,) losses of the batch, with gradients.
             index: (B,) its rows; None if batches come in the order of ``batches``.
             step: Its number; None if it is the next one.
+            outputs: The model's outputs, for methods that use them.
+            y: The targets, likewise.
 
         Raises:
-            TypeError: If the method needs more than losses: it changes the batch or uses the model's outputs.
+            TypeError: If the method needs more than it is given: it changes the batch, or uses the model or its outputs.
         """
         if self.method.changes_batches:
             name = type(self.method).__name__
             raise TypeError(f"{name} changes the batch before the model sees it; use loss(model, batch) in the loop")
         step = self.steps_done if step is None else step
         rows = self.batches()[step] if index is None else index
-        loss = self._steps.reduce(losses, self._batch(None, None, rows.to(losses.device), step))
+        loss = self._steps.reduce(losses, self._batch(None, y, rows.to(losses.device), step), outputs)
         self.done(step)
         return loss
 
     def keep_outputs(self) -> None:
         """Keeps the predictions for every row, so that an audit of the record can suggest labels."""
         self._steps.outputs = Outputs(self._order.n)
-
-    def note_outputs(self, outputs: Any, y: Any, step: int) -> None:
-        """Stores outputs and targets that the caller has computed, to go with the losses passed to ``reduce``."""
-        if self._steps.outputs is not None:
-            self._steps.outputs.note(outputs, y, self.batches()[step].to(self._device))
 
     def _keep_arrays(self, record: Record) -> None:
         """Writes the predictions of ``keep_outputs`` to the record."""

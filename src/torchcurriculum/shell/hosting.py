@@ -170,7 +170,7 @@ class Hosting:
             y: The targets, likewise.
 
         Raises:
-            TypeError: If the method needs more than it is given: it changes the batch, or uses the model or its outputs.
+            TypeError: If the method needs more than it is given: the batch to change, the model, outputs.
         """
         if self.method.changes_batches:
             name = type(self.method).__name__

@@ -1,4 +1,4 @@
-"""Runs the test suite of skorch, transformers, TRL or Lightning with this library's class in place of theirs.
+"""Runs the test suite of skorch, transformers, TRL, Lightning or torch's DataLoader with our class in place of theirs.
 
     python benchmarks/suites.py skorch path/to/a/checkout/of/skorch [-k words and other options of pytest]
 
@@ -40,12 +40,15 @@ FILES = {
             for part in ("callbacks", "early_stopping", "gradient_accumulation_scheduler", "lr_monitor")
         ),
     ],
+    "torch": ["test/test_dataloader.py"],
 }
 
 # A part of our sentence, and what the page of the suite lists.
 REFUSED = {
     "is not the mean over its rows": "a criterion without reduction that is not the mean over its rows",
     "has the sampler|has the batch sampler": "a sampler, batch sampler or shuffle=False of the training loader",
+    "is an iterable dataset: its samples": "an iterable data set",
+    "has in_order=False": "in_order=False",
     "needs one torch DataLoader for training": "several training loaders, or one that is not a DataLoader",
     "which has no length or no row numbers|needs a length and row numbers": "an iterable data set",
     "the method decides the order of rows": "a sampler, sampling strategy or training loader of the user's own",
@@ -54,7 +57,7 @@ REFUSED = {
     "leave split_batches and dispatch_batches": "split_batches, dispatch_batches",
     "is not known; pass": "a model whose loss for each sample is not known",
     "holds no curriculum state": "a checkpoint that holds no curriculum",
-    "packing joins several rows": "packing",
+    "cuts rows into pieces": "packing_strategy other than 'bfd'",
     "loss_type must be 'nll'|loss_type must be 'sigmoid'": "another loss_type than 'nll' and 'sigmoid'",
     "use_weighting, ld_alpha and f_divergence_type": "use_weighting, ld_alpha, f_divergence_type of DPO",
     "center_rewards_coefficient adds": "center_rewards_coefficient",
@@ -69,6 +72,7 @@ REFUSED = {
 }
 # A test that counts on what a curriculum changes, and what the page of the suite says about it.
 DIFFERS = {
+    "test_eval_packing|test_only_train_packing": "rows are samples, not packs",
     "test_repr_": "the net prints its own class and parameters",
     "test_logging.py.*(keys_from_history|ignore_keys|key_mapper|log_epochs_with_step)": "the history has more columns",
     "test_weights_restore": "rows come in another order than skorch's",
@@ -151,6 +155,41 @@ def swap_trl() -> None:
         _put(type(name, (getattr(ours, f"Curriculum{name}"),), {"__init__": init}), trl)
 
 
+def swap_torch() -> None:
+    """``DataLoader`` iterates by ``indexed``; the rows are checked and left out, so the tests see their batches."""
+    import torch.utils.data
+    from torch.utils.data import DataLoader as Plain
+
+    from torchcurriculum.data.loaders import _Recorder, indexed
+
+    class Batches:
+        def __init__(self, loader: Any) -> None:
+            self.pairs, self.sizes = iter(indexed(loader)), loader.batch_sampler is not None
+            self.pairs.batches = iter(self.pairs.shadow)  # its workers start here, as torch's do
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            index, batch = next(self.pairs)
+            if isinstance(batch, torch.Tensor) and batch.ndim and self.sizes:
+                assert len(index) == len(batch)
+            return batch
+
+        def __len__(self) -> int:
+            return len(self.pairs.shadow)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.__dict__["pairs"].batches, name)
+
+    class DataLoader(Plain):
+        def __iter__(self) -> Any:
+            shadow = isinstance(self.batch_sampler, _Recorder) or isinstance(self.sampler, _Recorder)
+            return super().__iter__() if shadow else Batches(self)
+
+    _put(DataLoader, torch.utils.data.dataloader, torch.utils.data)
+
+
 def copy_of_trl(checkout: Path, place: Path) -> Path:
     """TRL's tests without its package, which would hide the installed one, and what they ask the hub for.
 
@@ -230,6 +269,7 @@ SWAPS: dict[str, Callable[[], None]] = {
     "transformers": swap_transformers,
     "lightning": swap_lightning,
     "trl": swap_trl,
+    "torch": swap_torch,
 }
 
 # ---------------------------------------------------------------------- the plugin

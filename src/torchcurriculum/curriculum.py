@@ -24,7 +24,7 @@ from .shell.hosting import Hosting
 from .shell.measuring import Measurer, device_of
 from .shell.order import Order, check_plan
 from .shell.reader import BatchReader
-from .shell.state import FORMAT, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
+from .shell.state import FORMAT, SETTINGS, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
 from .shell.steps import Steps, call, cross_entropy
 
 __all__ = ["Curriculum"]
@@ -239,8 +239,8 @@ class Curriculum(Hosting):
             self._steps.last.rewritten(torch.cat(done), torch.cat(self.batches()[: self.steps_done]))
 
     def _said(self) -> dict[str, Any]:
-        """The held that must match between ranks, and between a saved state and the run that resumes it."""
-        held = {name: getattr(self, name) for name in ("n", "seed", "batch_size", "shuffle", "measure", "drop_last")}
+        """The settings that must match between ranks, and between a saved state and the run that resumes it."""
+        held = {name: getattr(self, name) for name in SETTINGS}
         knobs, kind = self.method.arguments, type(self.method).__name__
         return {**held, "labels": fingerprint(self.train_set), "method_class": kind, "knobs": knobs}
 
@@ -303,9 +303,9 @@ class Curriculum(Hosting):
         self.method.load_state_dict(state["method"])
         set_knobs(self, other, state if knobs == "state" else self._said())
         self._progress.load_state_dict(state)
+        self._order.drop_last, self._steps.measure, self._steps.shares = self.drop_last, self.measure, {}
         self._order.begin(self.number, state["rows"])
-        self._steps.shares, self._started = {}, time.perf_counter()
-        last, measured = self._steps.last.values, state["measured"]
+        last, measured, self._started = self._steps.last.values, state["measured"], time.perf_counter()
         self._steps.last = Sharded(last.copy_(state["last"]))  # in place: a captured step writes to this buffer
         self._measured = None if measured is None else Sharded(measured.clone().to(last.device))
         self.record.restore(state["epochs"])

@@ -69,6 +69,23 @@ def test_a_state_with_other_knobs_is_refused_by_name() -> None:
     assert (other.method.q, float(other.method.threshold), other.method.tau) == (4, 1.0, 0.5)
 
 
+def test_the_loop_of_a_state_is_used_from_the_next_epoch_on() -> None:
+    rows, net = Arrays(torch.rand(8, 2), torch.arange(8) % 2), nn.Linear(2, 2)
+
+    def loaded(name: str, **options: Any) -> Curriculum:
+        curriculum = Curriculum(name, rows, batch_size=3)
+        state = Curriculum(name, rows, batch_size=3, **options).state_dict()
+        curriculum.load_state_dict(state, knobs="state")
+        return curriculum
+
+    shorter = loaded("vanilla", drop_last=True)
+    shorter.start(net)
+    assert [len(rows) for rows in shorter.batches()] == [3, 3]
+    mixed = loaded("mixup", measure="running")
+    with pytest.raises(ValueError, match="trains on mixtures"):
+        mixed.loss(net, next(iter(mixed.epoch(net))))
+
+
 @pytest.mark.parametrize("option", [{"measure": "running"}, {"drop_last": True}])
 def test_a_state_of_another_loop_is_refused(option: dict[str, Any]) -> None:
     state = trained(APW(8, q=4)).state_dict()

@@ -80,7 +80,7 @@ def fitted(package: str, name: str, way: str = "criterion", **options: Any) -> t
 
 
 @pytest.mark.parametrize("package", BOTH)
-@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss"])
+@pytest.mark.parametrize("name", ["vanilla", "apw-e", "apw-ei", "s-apw-e", "superloss", "rapw", "elr"])
 def test_lightning_gives_the_run_of_the_plain_loop(package: str, name: str) -> None:
     net, curriculum = fitted(package, name)
     assert_equal((net.net, curriculum.curriculum), plain(name))
@@ -355,6 +355,10 @@ def test_other_loaders_are_refused() -> None:
         trainer(PACKAGES[0], callback()).fit(module(), loader(batch_size=1, shuffle=None, batch_sampler=own))
     with pytest.raises(TypeError, match="one torch DataLoader for training, got dict"):
         trainer(PACKAGES[0], callback()).fit(module(), {"a": loader(), "b": loader()})
+
+
+@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="loaders have in_order from torch 2.6 on")
+def test_a_loader_out_of_order_is_refused() -> None:
     with pytest.raises(ValueError, match="has in_order=False"):
         trainer(PACKAGES[0], callback()).fit(module(), loader(num_workers=1, in_order=False))
 

@@ -30,6 +30,9 @@ from torchcurriculum.integrations.transformers import ONE_LOOP, CurriculumMixin,
 from .hf_problem import EPOCHS, LENGTH, N, bert, method, rows, settings, tensors, trainer
 
 TOLERANCE = 1e-12
+resumes = pytest.mark.skipif(
+    not hasattr(torch, "accelerator"), reason="transformers itself resumes with torch 2.6 and up"
+)
 newer = pytest.mark.skipif(ONE_LOOP, reason="transformers 4 has no such setting")
 
 
@@ -149,7 +152,7 @@ def shares(curriculum: Curriculum, sizes: list[int]) -> list[float]:
 # ---------------------------------------------------------------------- resuming
 
 
-@pytest.mark.skipif(not hasattr(torch, "accelerator"), reason="transformers itself resumes with torch 2.6 and up")
+@resumes
 @pytest.mark.parametrize("name", ["apw-e", "apw-ei", "s-apw-e"])
 def test_a_run_resumes_from_any_checkpoint_bit_equal(name: str, tmp_path: Path) -> None:
     """With dropout, Adam and two parts a step; also from the last step of an epoch, and where epochs grow."""
@@ -198,6 +201,7 @@ def test_a_later_run_may_write_over_an_earlier_one(saved: Path) -> None:
     assert {path.name for path in (saved / "curriculum").iterdir()} == {"state-00000002"}
 
 
+@resumes
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -217,6 +221,7 @@ def test_a_foreign_state_is_refused(changes: dict[str, Any], words: str, saved: 
         made.train(resume_from_checkpoint=str(saved))
 
 
+@resumes
 def test_a_checkpoint_of_a_trainer_without_a_method_is_refused(tmp_path: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
     Trainer(bert(), settings(tmp_path, **options), train_dataset=rows()).train()

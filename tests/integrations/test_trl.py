@@ -19,6 +19,7 @@ from torchcurriculum.integrations.sequences import ROWS, RowCollator, sample_los
 from torchcurriculum.integrations.trl import CurriculumSFTTrainer
 
 from .hf_problem import EPOCHS, tensors
+from .test_transformers import newer
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "trl_shuffled.py"
 N = 21
@@ -168,7 +169,12 @@ def test_other_answers_are_refused_on_resume(tmp_path: Path) -> None:
     [
         (
             {"packing": True, "packing_strategy": "wrapped", "max_length": 16},
-            "packing joins several rows into one.*padding_free=True",
+            "packing_strategy='wrapped' cuts rows into pieces.*use 'bfd'",
+        ),
+        pytest.param(
+            {"packing": True, "max_length": 16, "train_sampling_strategy": "sequential"},
+            "packs are shuffled",
+            marks=newer,
         ),
         ({"loss_type": "dft"}, "loss_type must be 'nll'"),
         ({"label_smoothing_factor": 0.1}, "fused head does not support label_smoothing_factor"),
@@ -198,6 +204,56 @@ def test_without_padding_each_row_keeps_its_weight(name: str, tmp_path: Path) ->
     for ours, expected in zip(*logged, strict=True):
         for key in ("loss", "entropy", "mean_token_accuracy", "num_tokens"):
             assert ours[key] == pytest.approx(expected[key], rel=1e-3), key
+
+
+@pytest.mark.parametrize("name", ["vanilla", "s-apw-e"])
+def test_packed_rows_keep_their_weights(name: str, tmp_path: Path) -> None:
+    """A batch has trl's own packs; its loss is the method's over the samples in them."""
+    options: dict[str, Any] = {"packing": True, "max_length": 24, "per_device_train_batch_size": 2}
+    made = trainer(name, tmp_path / "ours", **options)
+    theirs = trainer("", tmp_path / "theirs", kind=SFTTrainer, **options).train_dataset
+    ids = [tuple(item["input_ids"]) for item in made.train_dataset]
+    packs: list[list[Any]] = [[] for _ in theirs]
+    for row, pack in enumerate(made.curriculum._order.packs.tolist()):
+        packs[pack].append(ids[row])
+    cut = [torch.tensor(item["input_ids"]).split(item["seq_lengths"]) for item in theirs]
+    assert sorted(map(sorted, packs)) == sorted(sorted(tuple(part.tolist()) for part in parts) for parts in cut)
+    assert len(theirs) < N == len(made.curriculum.last)
+
+    widths: list[tuple[int, ...]] = []
+    made.model.register_forward_pre_hook(
+        lambda _, given, named: widths.append(named["input_ids"].shape), with_kwargs=True
+    )
+    made.train()
+    assert {rows for rows, _ in widths} == {1}
+    assert max(width for _, width in widths) <= 2 * 24
+    assert made.state.global_step <= EPOCHS * -(-len(theirs) // 2)
+    assert bool(made.curriculum.last.isfinite().any())
+    if name == "vanilla":
+        assert made.state.global_step == EPOCHS * -(-len(theirs) // 2)
+
+
+def test_a_packed_step_is_the_step_of_its_rows(tmp_path: Path) -> None:
+    """One batch of all packs is one padded batch of all rows: the same losses, weights and gradient."""
+    size = {"per_device_train_batch_size": N}
+    packed, plain = (
+        trainer("apw-e", tmp_path / str(packing), packing=packing, max_length=24, **size) for packing in (True, False)
+    )
+    assert norms(packed) == pytest.approx(norms(plain), rel=1e-4)
+    assert torch.allclose(packed.curriculum.last, plain.curriculum.last, rtol=1e-4)
+    assert torch.allclose(packed.curriculum.method.weights, plain.curriculum.method.weights)
+
+
+def test_a_packed_run_resumes_bit_equal(tmp_path: Path) -> None:
+    options = {"packing": True, "max_length": 24, "per_device_train_batch_size": 2}
+    whole = trainer("apw-e", tmp_path / "whole", save_strategy="steps", save_steps=4, **options)
+    whole.train()
+    resumed = trainer("apw-e", tmp_path / "resumed", **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
+    assert all(torch.equal(value, tensors(whole)[name]) for name, value in tensors(resumed).items())
+    other = trainer("apw-e", tmp_path / "other", **{**options, "max_length": 32})
+    with pytest.raises(ValueError, match="inside an epoch with .*packs"):
+        other.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-4"))
 
 
 def test_rows_that_trl_drops_are_no_rows_of_the_method(tmp_path: Path) -> None:

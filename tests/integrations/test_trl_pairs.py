@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from torch.utils.data import SequentialSampler
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 pytest.importorskip("trl")
@@ -16,10 +17,8 @@ from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 from torchcurriculum.audit import audit
 from torchcurriculum.integrations.trl import CurriculumDPOTrainer, CurriculumRewardTrainer
 
-from .test_transformers import newer
 from .test_trl import SHUFFLED
 
-pytestmark = newer  # rows in order, so that trl's own runs are the same ones
 N, EPOCHS = 12, 2
 KINDS: dict[str, Any] = {"dpo": (CurriculumDPOTrainer, DPOTrainer), "reward": (CurriculumRewardTrainer, RewardTrainer)}
 
@@ -45,8 +44,8 @@ def network(kind: str, seed: int = 4) -> Any:
         return LlamaForSequenceClassification(config)
 
 
-def trainer(kind: str, folder: Path, ours: bool = True, more: Any = None, **options: Any) -> Any:
-    """A trainer of ours, or trl's own, over the same rows in the same order."""
+def trainer(kind: str, folder: Path, ours: bool = True, more: Any = None, in_order: bool = True, **options: Any) -> Any:
+    """A trainer of ours, or trl's own, over the same rows; in order, their runs can be compared."""
     given = {"train_dataset": pairs(), "processing_class": SHUFFLED.tokenizer(), **(more or {})}
     if kind == "dpo":
         given.setdefault("ref_model", network("dpo", seed=5))
@@ -67,7 +66,6 @@ def trainer(kind: str, folder: Path, ours: bool = True, more: Any = None, **opti
         "disable_tqdm": True,
         "gradient_checkpointing": False,
         "dataloader_pin_memory": False,
-        "train_sampling_strategy": "sequential",
         "use_cpu": True,
         "bf16": False,
         "seed": 5,
@@ -75,7 +73,10 @@ def trainer(kind: str, folder: Path, ours: bool = True, more: Any = None, **opti
     }
     model = given.pop("model", None) or network(kind)
     made = (DPOConfig if kind == "dpo" else RewardConfig)(**settings)
-    return KINDS[kind][0 if ours else 1](model, args=made, **given)
+    cls = KINDS[kind][0 if ours else 1]
+    if in_order:
+        cls = type(cls.__name__, (cls,), {"_get_train_sampler": lambda self, data=None: SequentialSampler(pairs())})
+    return cls(model, args=made, **given)
 
 
 def alone(theirs: Any, row: int) -> torch.Tensor:
@@ -167,7 +168,7 @@ def test_a_loss_of_ones_own(tmp_path: Path) -> None:
 def test_swapped_pairs_are_found(tmp_path: Path) -> None:
     more = {"train_dataset": pairs(n=64), "method": "apw-e", "method_options": {"tau": 0.1}, "samples": True}
     options = {"num_train_epochs": 6, "learning_rate": 0.01, "optim": "adamw_torch", "logging_strategy": "no"}
-    made = trainer("reward", tmp_path, more=more, train_sampling_strategy="random", **options)
+    made = trainer("reward", tmp_path, more=more, in_order=False, **options)
     made.train()
     swapped = torch.arange(64) % 4 == 0
     weights = made.curriculum.method.weights

@@ -55,14 +55,14 @@ class CriterionPatch:
             raise ValueError(f"{type(self.module).__name__}.{self.name} has reduction='sum', and {words}")
         return criterion
 
-    def __call__(self, losses: Tensor, batch: Any = None) -> Tensor:
+    def __call__(self, losses: Tensor, batch: Any = None, outputs: Any = None, y: Any = None) -> Tensor:
         """The weighted scalar of (B,) losses of the current batch; outside training steps their mean."""
         if not self._inside:
             return losses.mean()
         self._weighted = True
         if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
             return self._skip()
-        return self.curriculum.reduce(losses, step=self._step)
+        return self.curriculum.reduce(losses, step=self._step, outputs=outputs, y=y)
 
     def _skip(self) -> Tensor:
         """A loss of zero for a batch whose losses are not finite; skips the whole batch."""
@@ -118,9 +118,7 @@ class CriterionPatch:
         assert criterion is not None
         if self._inside:
             outputs, y = [*given, *named.values()][:2]
-            losses = self._unreduced(criterion, *given, **named)
-            self.curriculum.note_outputs(outputs, y, self._step)
-            return self(losses)
+            return self(self._unreduced(criterion, *given, **named), outputs=outputs, y=y)
         return type(criterion).forward(criterion, *given, **named)
 
     @staticmethod

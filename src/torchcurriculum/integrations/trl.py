@@ -15,7 +15,8 @@ from .sequences import IGNORED, ROWS, mean_of_tokens
 from .transformers import CurriculumMixin
 
 try:
-    from trl import DPOTrainer, RewardTrainer, SFTTrainer
+    from datasets import Dataset
+    from trl import DPOTrainer, RewardTrainer, SFTTrainer, pack_dataset
 except ImportError as error:
     raise ImportError("this needs trl 1.16 or newer: pip install 'torchcurriculum[trl]'") from error
 
@@ -29,8 +30,25 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
 
     The loss of a sequence is the mean over the tokens that trl trains on: of the completion where there are prompts,
     of the assistant's turns with ``assistant_only_loss``. Uses trl's fused head, so no logits are kept. Rows are those
-    of ``trainer.train_dataset``, after trl has tokenised it and dropped rows that are too long.
+    of ``trainer.train_dataset``, after trl has tokenised it and dropped rows that are too long. With ``packing`` they
+    stay single rows, and a batch has ``per_device_train_batch_size`` of trl's packs.
     """
+
+    def _prepare_dataset(
+        self, dataset: Any, processing_class: Any, args: Any, packing: bool, formatting_func: Any, dataset_name: str
+    ) -> Any:
+        joined = packing and dataset_name != "train"  # training rows are packed by number, in _begin_anew
+        return super()._prepare_dataset(dataset, processing_class, args, joined, formatting_func, dataset_name)
+
+    def _begin_anew(self, **changes: Any) -> None:
+        if self.args.packing:
+            self._packs = _packs(self.train_dataset, self.args.max_length)
+        super()._begin_anew(**changes)
+        if self.args.packing:
+            self.curriculum.pack(self._packs)
+
+    def _epochs(self, n: int) -> int:
+        return super()._epochs(int(self._packs.max()) + 1 if self.args.packing else n)
 
     def default_loss(self) -> LossFunction:
         """The mean over a sequence's tokens."""
@@ -56,8 +74,11 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
         """Further settings that would join rows or change the loss of a token."""
         args: Any = self.args
         return super().refusals(loss_fn) | {
-            "packing joins several rows into one, but each row has its own weight; padding_free=True with "
-            "max_length=None also trains without padding": args.packing,
+            f"packing_strategy={args.packing_strategy!r} cuts rows into pieces, but each row has its own weight; use "
+            "'bfd'": args.packing and args.packing_strategy != "bfd",
+            "the rows of train_dataset are packed already, but each row has its own weight; pass them unpacked": (
+                "seq_lengths" in (getattr(self.train_dataset, "column_names", None) or ())
+            ),
             "loss_type must be 'nll': the method weights the negative log-likelihood": args.loss_type != "nll",
             "trl's fused head does not support label_smoothing_factor": self.label_smoother is not None,
             MIXTURE: self.aux_loss_enabled,
@@ -185,6 +206,21 @@ class CurriculumRewardTrainer(PairMixin, RewardTrainer):
 
 def _stack(value: Tensor, pairs: int) -> Tensor:
     return value.unflatten(0, (2, pairs)).transpose(0, 1)
+
+
+def _packs(data: Any, length: int) -> Tensor:
+    """(N,) the number of the pack that trl puts each row into.
+
+    Example:
+        >>> _packs(Dataset.from_dict({"input_ids": [[5, 6, 7], [8, 9], [3], [4]]}), 4)
+        tensor([0, 1, 0, 1])
+    """
+    rows = [[row] * len(ids) for row, ids in enumerate(data["input_ids"])]
+    packed = pack_dataset(Dataset.from_dict({"rows": rows}), length, "bfd")["rows"]
+    numbers = torch.empty(len(rows), dtype=torch.int64)
+    for number, held in enumerate(packed):
+        numbers[list(set(held))] = number
+    return numbers
 
 
 def _joined(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,6 +55,28 @@ class Hosting:
     def rows(self) -> Tensor | None:
         """The rows planned for this epoch; None means all."""
         return self._order.rows
+
+    @property
+    def packs(self) -> int | None:
+        """A checksum of the numbers given to ``pack``; None without packs."""
+        held = self._order.packs
+        return None if held is None else zlib.crc32(held.numpy().tobytes())
+
+    def pack(self, packs: Tensor) -> None:
+        """Keeps rows together that share a sequence; call it before the first epoch.
+
+        A batch then has ``batch_size`` packs, without the rows that are not planned, and each row its own weight.
+
+        Args:
+            packs: (N,) the number of the pack of each row, from 0.
+        """
+        packs = packs.cpu()
+        if packs.shape != (self._order.n,) or packs.dtype != torch.int64 or int(packs.min()) < 0:
+            raise ValueError(f"packs must be {self._order.n} whole numbers from 0, got {packs.dtype} {packs.shape}")
+        if self.number or not self._order.shuffle:
+            raise ValueError("packs are shuffled from the first epoch on; call pack before it, with shuffle=True")
+        self._order.packs = packs
+        self._order.begin(0, None)
 
     @property
     def last(self) -> Tensor:
@@ -129,34 +152,38 @@ class Hosting:
         rows = self.batches()[step] if index is None else index
         return self._batch(to_device(x, self._device), to_device(y, self._device), rows.to(self._device), step)
 
-    def reduce(self, losses: Tensor, index: Tensor | None = None, step: int | None = None) -> Tensor:
+    def reduce(
+        self,
+        losses: Tensor,
+        index: Tensor | None = None,
+        step: int | None = None,
+        outputs: Any = None,
+        y: Any = None,
+    ) -> Tensor:
         """The weighted scalar of losses that the caller has computed; stores them as ``loss`` does.
 
         Args:
             losses: (B,) losses of the batch, with gradients.
             index: (B,) its rows; None if batches come in the order of ``batches``.
             step: Its number; None if it is the next one.
+            outputs: The model's outputs, for methods that use them.
+            y: The targets, likewise.
 
         Raises:
-            TypeError: If the method needs more than losses: it changes the batch or uses the model's outputs.
+            TypeError: If the method needs more than it is given: the batch to change, the model, outputs.
         """
         if self.method.changes_batches:
             name = type(self.method).__name__
             raise TypeError(f"{name} changes the batch before the model sees it; use loss(model, batch) in the loop")
         step = self.steps_done if step is None else step
         rows = self.batches()[step] if index is None else index
-        loss = self._steps.reduce(losses, self._batch(None, None, rows.to(losses.device), step))
+        loss = self._steps.reduce(losses, self._batch(None, y, rows.to(losses.device), step), outputs)
         self.done(step)
         return loss
 
     def keep_outputs(self) -> None:
         """Keeps the predictions for every row, so that an audit of the record can suggest labels."""
         self._steps.outputs = Outputs(self._order.n)
-
-    def note_outputs(self, outputs: Any, y: Any, step: int) -> None:
-        """Stores outputs and targets that the caller has computed, to go with the losses passed to ``reduce``."""
-        if self._steps.outputs is not None:
-            self._steps.outputs.note(outputs, y, self.batches()[step].to(self._device))
 
     def _keep_arrays(self, record: Record) -> None:
         """Writes the predictions of ``keep_outputs`` to the record."""

@@ -16,7 +16,8 @@ class Order:
     """The batches of an epoch as a function of (seed, epoch, rank): a resumed run needs no generator state.
 
     The rows are shuffled if ``shuffle`` is set and cut into batches of ``batch_size``. A single row that would be left
-    over joins the batch before it, because batch norm cannot take a batch of one.
+    over joins the batch before it, because batch norm cannot take a batch of one. With ``packs``, packs are shuffled
+    and ``batch_size`` of them make a batch.
 
     Args:
         n: Rows of the training set.
@@ -24,6 +25,9 @@ class Order:
         drop_last: Drop the last rows if they do not fill a batch.
         seed: The curriculum's.
         shuffle: Whether rows are shuffled; if not, they come in the order of the plan.
+
+    Attributes:
+        packs: (N,) the pack of each row, or None.
 
     Example:
         >>> order = Order(5, batch_size=2, drop_last=False, seed=0)
@@ -34,6 +38,7 @@ class Order:
 
     def __init__(self, n: int, batch_size: int, drop_last: bool, seed: int, shuffle: bool = True) -> None:
         self.n, self.batch_size, self.drop_last, self.seed, self.shuffle = n, batch_size, drop_last, seed, shuffle
+        self.packs: Tensor | None = None
         self.begin(0, None)
 
     def begin(self, number: int, rows: Tensor | None) -> None:
@@ -82,8 +87,10 @@ class Order:
 
     def _cut(self) -> list[Tensor]:
         rows = torch.arange(self.n) if self.rows is None else self.rows
+        generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
+        if self.packs is not None:
+            return self._cut_packs(rows, self.packs, generator)
         if self.shuffle:
-            generator = torch.Generator().manual_seed(derive(self.seed, "order", self.number))
             rows = rows[torch.randperm(len(rows), generator=generator)]
         batches = list(rows.split(self.batch_size))
         if self.drop_last and len(batches) > 1 and len(batches[-1]) < self.batch_size:
@@ -91,6 +98,15 @@ class Order:
         if len(batches) > 1 and len(batches[-1]) == 1 < self.batch_size:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
+
+    def _cut_packs(self, rows: Tensor, packs: Tensor, generator: torch.Generator) -> list[Tensor]:
+        place = torch.randperm(int(packs.max()) + 1, generator=generator)[packs[rows]]
+        order = place.argsort(stable=True)
+        sizes = place[order].unique_consecutive(return_counts=True)[1].split(self.batch_size)
+        if self.drop_last and len(sizes) > 1 and len(sizes[-1]) < self.batch_size:
+            sizes = sizes[:-1]
+        counts = [int(size.sum()) for size in sizes]
+        return list(rows[order][: sum(counts)].split(counts))
 
 
 def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | None:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ..distributed import derive, rank, world_size
 
-__all__ = ["FORMAT", "Progress", "cloned", "compare_ranks", "refuse_foreign", "set_knobs"]
+__all__ = ["FORMAT", "SETTINGS", "Progress", "cloned", "compare_ranks", "refuse_foreign", "set_knobs"]
 
 FORMAT = 2
+SETTINGS = ("n", "seed", "batch_size", "shuffle", "packs", "measure", "drop_last")  # attributes of a curriculum
 
 
 @dataclass
@@ -65,6 +66,7 @@ KINDS: dict[str, Any] = {
     "measure": str,
     "drop_last": bool,
     "shuffle": bool,
+    "packs": int | None,
     "epoch": int,
     "step": int,
     "open": bool,
@@ -89,7 +91,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"the state must be a dict, got {type(state).__name__}")
-    state = {"shuffle": True, **state}  # older states have no such entry
+    state = {"shuffle": True, "packs": None, **state}  # older states have no such entries
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}; this version reads {FORMAT}")
     for name, kind in KINDS.items():
@@ -111,9 +113,8 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
-    cut = [
-        ", ".join(f"{name} {settings[name]}" for name in ("seed", "batch_size", "shuffle")) for settings in (state, now)
-    ]
+    names = ["seed", "batch_size", "shuffle", *(["packs"] if state["packs"] != now["packs"] else [])]
+    cut = [", ".join(f"{name} {settings[name]}" for name in names) for settings in (state, now)]
     if state["open"] and cut[0] != cut[1]:
         raise ValueError(f"the state was taken inside an epoch with {cut[0]}; with {cut[1]} it cannot be resumed")
     other = [name for name in ("measure", "drop_last") if state[name] != now[name]]

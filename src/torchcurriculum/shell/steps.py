@@ -99,14 +99,15 @@ class Steps:
             checks.check_losses(losses, batch.index, "error")
         return self._scalar(Step(model, batch, logits, losses))
 
-    def reduce(self, losses: Tensor, batch: Batch) -> Tensor:
+    def reduce(self, losses: Tensor, batch: Batch, outputs: Any = None) -> Tensor:
         """The scalar of losses that the caller has computed."""
-        losses = losses if batch.index.shape[0] else losses[:0]
+        if not batch.index.shape[0]:  # padding
+            losses, outputs = losses[:0], outputs[:0] if isinstance(outputs, Tensor) else outputs
         checks.check_sample_losses(losses, batch.index.shape[0])
         if losses.device.type == "cpu" or self.nan_strategy != "error":
             checks.check_losses(losses, batch.index, "error")  # they are in the graph and cannot be removed
-        loss = self._fast(batch, None, losses) if batch.index.shape[0] else None
-        return self._scalar(Step(None, batch, None, losses)) if loss is None else self._share(loss, batch)
+        loss = self._fast(batch, outputs, losses) if batch.index.shape[0] else None
+        return self._scalar(Step(None, batch, outputs, losses)) if loss is None else self._share(loss, batch)
 
     def accumulate(self, batches: list[Batch], sizes: Tensor) -> None:
         """Declares that these batches make one optimizer step.

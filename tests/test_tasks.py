@@ -15,6 +15,7 @@ from .task_problems import N, Problem, Table, pair, problems
 PROBLEMS = problems()
 SENTENCES = (
     "needs classes",
+    "these views are for images",
     "SPLD groups rows by class",
     "DCL divides logits",
     "the default network reads (B, C) outputs",

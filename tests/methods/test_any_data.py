@@ -27,6 +27,7 @@ NEEDS = {
     "cutmix": "image",
     "efficient-train": "image",
     "efficient-train-plus": "image",
+    "two-views": "image",
 }
 
 

@@ -112,6 +112,7 @@ class RAPW(Remembering):
         self.register_buffer("power", torch.tensor(FIRST_POWER))
         for name in ("learned", "trust", "rho", "sure", "uneven"):
             self.register_buffer(name, torch.tensor(0.0))
+        self._target: Tensor | None = None  # of the current batch
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
         self.register_buffer("sums", torch.zeros(4, dtype=torch.float64))  # losses of held rows, rows; of others, rows
         self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean loss
@@ -209,19 +210,20 @@ class RAPW(Remembering):
             now = torch.stack([now, 1 - now], 1)
         held, losses = self._held(step.index).double(), step.losses.detach().double()
         self.sums += step.total(torch.stack([held @ losses, held.sum(), (1 - held) @ losses, (1 - held).sum()]))
-        counts = self._targets(step.index, labels.clamp_min(0)).sum(1)
+        self._target = self._targets(step.index, labels.clamp_min(0))
         self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
-        return step.normalise(counts.double().log())
+        return step.normalise(self._target.sum(1).double().log())
 
     def loss(self, step: Step) -> Tensor:
         """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
-        if self.classes is not None or not self.predictions.numel():
-            return step.reduce(self.weigh(step))
+        weights = self.weigh(step)
+        assert self._target is not None
+        if self._target.shape[1] == 1:
+            return step.reduce(weights)
         logits, labels = self._classes(step)
         known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
-        log, target = logits.log_softmax(1), self._targets(step.index, known).to(logits.dtype)
-        weights = self.weigh(step)
+        log, target = logits.log_softmax(1), self._target.to(logits.dtype)
         exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
         exchanged = torch.where(labels < 0, 0.0, exchanged)
         return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)

@@ -67,6 +67,7 @@ class TwoViews(Resizing, Wrapper):
         checks.real("temperature", temperature, "(0, 1]", "1 does not sharpen")
         self.temperature, self.weak, self.strong = temperature, weak, strong
         self.register_buffer("usual", torch.zeros(0))
+        self._answered = (0, -1)  # the epoch and step whose answers are in the mean
 
     @classmethod
     def for_run(  # type: ignore[override]
@@ -113,8 +114,9 @@ class TwoViews(Resizing, Wrapper):
         """The mean answer, with this batch."""
         if not self.usual.numel():
             self.usual = torch.full_like(logits[0], 1 / logits.shape[1]) if len(logits) else logits.sum(0) + 1
-        mean = step.total(logits.softmax(1).sum(0)) / step.size().to(logits.dtype)
-        self.usual.lerp_(mean, PACE)
+        if self._answered != (step.epoch, step.batch.step):
+            self._answered = step.epoch, step.batch.step
+            self.usual.lerp_(step.total(logits.softmax(1).sum(0)) / step.size().to(logits.dtype), PACE)
         return self.usual
 
     def report(self) -> Mapping[str, Any]:

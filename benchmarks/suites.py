@@ -368,8 +368,14 @@ def compare(options: argparse.Namespace, rest: list[str]) -> None:
     print(f"{options.suite} {version(options.suite)}: {counts}")
     print(f"({len(plain) - len(counted)} of {len(plain)} are skipped or fail as they are, or did not run)")
     if options.json:
-        figures = {"suite": options.suite, "version": version(options.suite), "passed": len(passed), "failed": failed}
-        options.json.write_text(json.dumps({**figures, "refused": Counter(refused.values())}, indent=1))
+        figures: dict[str, Any] = {
+            "suite": options.suite,
+            "version": version(options.suite),
+            "passed": len(passed),
+            "failed": failed,
+        }
+        figures |= {"refused": Counter(refused.values()), "refused_tests": refused}
+        options.json.write_text(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchcurriculum import APW, Arrays, Batch, Curriculum, Epoch, Method, Record, Vanilla
 from torchcurriculum.data.batches import unpack
@@ -202,6 +202,10 @@ def test_data_sets_that_cannot_be_weighed_are_refused() -> None:
         def __iter__(self) -> Any:
             return iter([])
 
+    with pytest.raises(TypeError, match=r"^train_set is a DataLoader; pass its data set, loader\.dataset$"):
+        Curriculum(Vanilla(), DataLoader(Arrays(X, Y)))
+    with pytest.raises(TypeError, match="^train_set is a dict with the keys train, test; pass one of its data sets$"):
+        Curriculum(Vanilla(), {"train": Arrays(X, Y), "test": Arrays(X, Y)})
     with pytest.raises(TypeError, match="train_set is Stream, which has no length or no row numbers"):
         Curriculum(Vanilla(), Stream())
     with pytest.raises(ValueError, match="train_set is empty"):

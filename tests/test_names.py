@@ -79,6 +79,7 @@ def test_epochs_are_asked_for_only_where_they_are_used() -> None:
         (3, {"epochs": 3}, "method must be a name such as 'rapw', a class, a method such as APW.*got 3"),
         (None, {"epochs": 3}, "method must be a name such as 'rapw'.*got None"),
         (nn.Linear, {"epochs": 3}, "method must be a name such as 'rapw'.*got Linear"),
+        (nn.Linear(1, 1), {"epochs": 3}, "method must be a name such as 'rapw'.*got Linear"),
         (lambda n, epochs: 7, {"epochs": 3}, "<lambda> returned int, which is not a method such as APW"),
         (Vanilla(), {"epochs": 3}, "Vanilla is an instance, so it cannot take epochs; pass its name or its class"),
         (Vanilla(), {"method_options": {"q": 2}}, "Vanilla is an instance, so it cannot take q; pass its name"),

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import nn
+
 from .core import Method
 
 __all__ = ["MethodLike", "find_maker", "make_method"]
@@ -64,7 +66,7 @@ def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
         return registry.entry(method).method, lambda n, epochs, **options: registry.build(method, n, epochs, **options)
     if isinstance(method, type) and issubclass(method, Method):
         return method, method.for_run
-    if isinstance(method, type) or not callable(method):
+    if isinstance(method, type | nn.Module) or not callable(method):
         words = "a name such as 'rapw', a class, a method such as APW(n, q), or a function (n, epochs) -> method"
         raise TypeError(f"method must be {words}, got {_describe(method)}")
     return None, method

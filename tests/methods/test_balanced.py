@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,6 +21,7 @@ def weights(method: Balanced, rows: list[int], losses: list[float]) -> list[floa
 def test_shares_by_hand() -> None:
     # factors 1/2, 1/2, 1, 1 times 1/4 each, over their sum of 3/4
     assert weights(Balanced(Vanilla(), LABELS), [0, 1, 4, 6], [1.0] * 4) == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
+    assert weights(Balanced(Vanilla(), np.array(LABELS)), [3, 7], [1.0] * 2) == pytest.approx([1 / 3, 2 / 3])
     half = 0.5**0.5  # strength 1/2: the square root of the counts
     expected = [half / (half + 1), 1 / (half + 1)]
     assert weights(Balanced(Vanilla(), LABELS, strength=0.5), [2, 5], [1.0, 1.0]) == pytest.approx(expected)

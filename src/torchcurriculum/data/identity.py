@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 __all__ = ["fingerprint", "length_of"]
 
 
 def length_of(data: Any, name: str) -> int:
     """The number of rows of a data set; one without rows or row numbers is refused by ``name``."""
+    if isinstance(data, DataLoader):
+        raise TypeError(f"{name} is a DataLoader; pass its data set, loader.dataset")
+    if isinstance(data, dict):  # such as the splits of a set
+        raise TypeError(f"{name} is a {type(data).__name__} with the keys {_few(data)}; pass one of its data sets")
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeError(
             f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps state for "
@@ -22,6 +28,10 @@ def length_of(data: Any, name: str) -> int:
     if len(data) < 1:
         raise ValueError(f"{name} is empty")
     return len(data)
+
+
+def _few(keys: Iterable[Any]) -> str:
+    return ", ".join(str(key)[:40] for key in islice(keys, 5))
 
 
 def fingerprint(data: Any) -> int | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ class Balanced(Wrapper):
 
     Args:
         method: The method inside. Its weights within a class keep their ratios, and the sum of a batch stays the same.
-        labels: (N,) the class of each row, or any other groups that should count equally.
+        labels: (N,) whole numbers, the class of each row, or any other groups that should count equally.
         by: ``"weights"`` multiplies the method's weights; ``"rows"`` visits fewer rows of the larger classes, drawn
             again in every epoch, and does not change the weights.
         strength: s in [0, 1]: 1 gives every class the same share, 0 is the method inside.
@@ -42,9 +41,7 @@ class Balanced(Wrapper):
     factors: Tensor
     labels: Tensor
 
-    def __init__(
-        self, method: Method, labels: Tensor | Sequence[int], by: By = "weights", strength: float = 1.0
-    ) -> None:
+    def __init__(self, method: Method, labels: Any, by: By = "weights", strength: float = 1.0) -> None:
         super().__init__(method=method)
         checks.one_of("by", by, get_args(By))
         checks.real("strength", strength, "[0, 1]", "0 is the method inside")

@@ -51,9 +51,9 @@ OMP_NUM_THREADS=1 python benchmarks/digits.py RUNS --out docs/results/digits
 scikit-learn's digits, 1,078 training images of 8 x 8, a network of 10,026 parameters, {epochs} epochs, seeds {seeds[0]}
 to {seeds[-1]} (split, flips, initial weights and order change with the seed), every method with its defaults and, if
 it asks for losses, a measuring pass. APW's e is the paper's for the true rate.
-`random` grows the set as a curriculum does, in no order: it is a control for the growing ones, as `mixup` is for
+`random` grows the set in random order: it is a control for the methods that grow it, as `mixup` is for
 `m-apw-beta-e`. `superloss` has tau = log C and `superloss@running` a tau that follows the mean loss. The section
-"fresh" has other seeds: RAPW was made with a look at digits. CPU,
+"fresh" has other seeds, because digits were used while RAPW was developed. CPU,
 torch {where["torch"]}, float32.
 
 Per cent, mean ± standard deviation; differences to vanilla are paired by seed, with a 95 % t-interval that is not
@@ -68,8 +68,8 @@ figures of every run: [digits.json](digits.json).
 
 ## Every other method, once
 
-40 % of the labels flipped, seed 0 only, so differences of some points mean nothing. The time is that of the whole run,
-evaluation included. What it costs in larger networks: [method cost](method-cost.md).
+40 % of the labels flipped, seed 0 only, so differences of a few points mean nothing. The time is that of the whole run
+with evaluation. The cost in a larger network: [method cost](method-cost.md).
 
 {every_table(others)}
 """

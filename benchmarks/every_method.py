@@ -82,23 +82,23 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
 ```
 
 Simple-CNN, {recipe["epochs"]} epochs, batch {recipe["batch_size"]}, {recipe["precision"]}, {machines}. Per cent.
-One seed for most: differences of a point mean little. Three for what [which method](../which-method.md) recommends
-against wrong labels, mean ± standard deviation. The best epoch is chosen on clean validation rows, which users with
-noisy labels seldom have; the last needs none. Every method has its defaults, but:
+Most methods have one seed, so differences of a point mean little. Those that [which method](../which-method.md)
+recommends against wrong labels have three, mean ± standard deviation. The best epoch is chosen on clean validation
+rows, which users with noisy labels seldom have; the last needs none. Every method has its defaults, except:
 
-- `small-loss`, `co-teaching` and `jocor` forget 40 %, the true rate, which APW's e is set by, too; `vanilla@forward`
+- `small-loss`, `co-teaching` and `jocor` forget 40 %, the true rate. APW's e is also set by it, and `vanilla@forward`
   has the true matrix.
 - `vanilla@LOSS` is plain training with that loss. `superloss` has tau = log C, `superloss@running` a tau that follows
   the mean loss, `superloss@0.25` lambda 0.25.
 - `mw-net@clean`, `lre@clean`, `dds@clean` and `rho-loss` are given the 5,000 clean validation rows; their best epoch is
   chosen on rows that they have used.
 - `group-dro` has the labels as groups. `ema` is evaluated with averaged weights.
-- `efficient-train` and `efficient-train-plus` keep the size of the images, since Simple-CNN takes no other: they save
-  no time.
+- `efficient-train` and `efficient-train-plus` keep the image size, since Simple-CNN takes no other, so they save no
+  time.
 - Classes are even: `drw`, `vanilla@logit-adjusted` and `vanilla@class-balanced` have nothing to balance.
 
 "cost" is the time of an epoch on a CPU beside `vanilla` ([method cost](method-cost.md)); \\* of a whole run on
-[digits](digits.md). The runs here shared one GPU, so their times tell little. Figures of every run:
+[digits](digits.md). The runs here shared one GPU, so their times mean little. Figures of every run:
 [cifar10-every-method.json](cifar10-every-method.json).
 
 | method | seeds | T-ACC last | - vanilla | E-Prop† last | T-ACC best | E-Prop† best | cost |

@@ -117,10 +117,10 @@ python benchmarks/methods.py --rows {rows} --epochs {epochs} --out docs/results/
 CPU time as a ratio to a vanilla run that takes turns with it in the same process, epoch by epoch: digits as 3x32x32
 ({rows} rows), Simple-CNN, batch 100, one thread, torch {where["torch"]}. Medians over the epochs after the first (range
 in brackets); the row of `vanilla` against itself shows the noise. "Per row" divides by the rows that were trained on: a
-method that measures all rows and trains on a part of them (S-APW, SPL, MCL, RL teacher, adaptive CL) looks dear by the
-row and is cheap by the epoch. The peers' figures are their cost per row in their own libraries on the same kind of data
+method that measures all rows and trains on some of them (S-APW, SPL, MCL, RL teacher, adaptive CL) is expensive per
+row and cheap per epoch. The peers' figures are their cost per row in their own libraries on the same kind of data
 (CurML's ConvNet, CurBench's LeNet); they measure less often (MCL every 20 epochs) or train on all rows where ours train
-on a part.
+on some.
 
 {table(results)}
 """

@@ -23,7 +23,7 @@ from torchcurriculum import Record, error_threshold
 from torchcurriculum.functional import weight_change
 from torchcurriculum.report.figures import DASHES, _label_ends, _lines, quiet
 from torchcurriculum.report.html import STYLE
-from torchcurriculum.report.series import spread, stack
+from torchcurriculum.report.series import over_seeds, scalar_table
 from torchcurriculum.report.svg import colour, render
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def drawn(draw: Callable[[], Figure], key: str, label: str) -> str:
 
 def accuracy(runs: dict[str, list[Record]]) -> str:
     """Test accuracy over epochs, mean over seeds and the range between the least and the greatest."""
-    lines = {name: spread(stack(records, "test_acc")) for name, records in runs.items()}
+    lines = {name: over_seeds(scalar_table(records, "test_acc")) for name, records in runs.items()}
 
     def draw() -> Figure:
         figure, (axes,) = panels_of([(0.4, 5.35)], 3.1)

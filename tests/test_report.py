@@ -31,15 +31,15 @@ from torchcurriculum.report import data_names, write_report
 from torchcurriculum.report.comparison import answer
 from torchcurriculum.report.figures import _apart
 from torchcurriculum.report.series import (
-    Missing,
+    MissingData,
     data_map,
     divergence,
     early_epochs,
-    first_later,
     group_weights,
     label_weights,
-    spread,
-    stack,
+    later_phase_starts,
+    over_seeds,
+    scalar_table,
 )
 from torchcurriculum.report.svg import picture
 
@@ -204,12 +204,12 @@ def test_t_quantile_refuses_a_single_value() -> None:
 
 
 def test_spread_over_seeds_of_different_length() -> None:
-    table = stack([scalars(rho=[0.1, None, 0.5, 0.7]), scalars(rho=[0.3])], "rho")
-    line = spread(table)
+    table = scalar_table([scalars(rho=[0.1, None, 0.5, 0.7]), scalars(rho=[0.3])], "rho")
+    line = over_seeds(table)
     assert line.epochs.tolist() == [1, 3, 4]  # no seed has a value in epoch 2
     np.testing.assert_allclose([line.mean, line.low, line.high], [[0.2, 0.5, 0.7], [0.1, 0.5, 0.7], [0.3, 0.5, 0.7]])
-    assert line.since(3).mean.tolist() == [0.5, 0.7]
-    assert len(spread(stack([], "rho")).epochs) == 0
+    assert line.from_epoch(3).mean.tolist() == [0.5, 0.7]
+    assert len(over_seeds(scalar_table([], "rho")).epochs) == 0
 
 
 def test_phase_of_most_seeds_and_first_later_epochs() -> None:
@@ -221,7 +221,7 @@ def test_phase_of_most_seeds_and_first_later_epochs() -> None:
 
     records = [record("early", "early", "later"), record("early", "later", "later"), record("early", "early", "early")]
     assert early_epochs(records).tolist() == [True, True, False]  # 3 of 3, 2 of 3, 1 of 3
-    assert first_later(records) == [3, 2]
+    assert later_phase_starts(records) == [3, 2]
     assert early_epochs([scalars(rho=[0.1])]).tolist() == [False]
 
 
@@ -248,24 +248,24 @@ def test_weights_by_label_by_hand() -> None:
 
 
 def test_weights_that_changed_inside_epochs_are_not_rebuilt() -> None:
-    with pytest.raises(Missing, match="changed inside epochs"):
+    with pytest.raises(MissingData, match="changed inside epochs"):
         label_weights([labelled([0.5] * 6 + [2.5])])
 
 
 def test_weights_need_labels_and_both_kinds() -> None:
     record = labelled()
     record.set_array("clean", record.arrays["labels"])
-    with pytest.raises(Missing, match="All given labels are right"):
+    with pytest.raises(MissingData, match="All given labels are right"):
         label_weights([record])
     del record.arrays["clean"]
-    with pytest.raises(Missing, match="do not say which labels are wrong"):
+    with pytest.raises(MissingData, match="do not say which labels are wrong"):
         label_weights([record])
 
 
 def test_weights_need_every_epoch() -> None:
     record = labelled()
     record.append({"rho": 0.5, "alpha": 0.0})  # a resumed run keeps its rows and not its arrays
-    with pytest.raises(Missing, match="cannot be rebuilt"):
+    with pytest.raises(MissingData, match="cannot be rebuilt"):
         label_weights([record])
 
 

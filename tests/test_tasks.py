@@ -28,6 +28,7 @@ SENTENCES = (
     "CBS blurs the outputs of convolutions",
     "EfficientTrain needs floating-point images",
     "EfficientTrain crops and augments images",
+    "these views are for images",
 )
 
 

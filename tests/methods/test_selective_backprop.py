@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchcurriculum import Batch, Step
-from torchcurriculum.functional.selection import luck, percentile, selection_probability
+from torchcurriculum.functional.selection import percentile, row_uniform, selection_probability
 from torchcurriculum.methods import SelectiveBackprop
 
 from .pacing import epoch, unmeasured
@@ -65,13 +65,13 @@ def test_an_epoch_is_drawn_by_the_place_among_all_rows() -> None:
     assert alone.plan(epoch(2, [0.5])) is None, "an epoch needs a row"
 
 
-def test_luck_is_a_rows_own() -> None:
+def test_the_draw_depends_on_the_row_alone() -> None:
     rows, order = torch.arange(1000), torch.randperm(1000, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(luck(rows, 5)[order], luck(rows[order], 5))
-    assert not torch.equal(luck(rows, 5), luck(rows, 6))
+    assert torch.equal(row_uniform(rows, 5)[order], row_uniform(rows[order], 5))
+    assert not torch.equal(row_uniform(rows, 5), row_uniform(rows, 6))
     # splitmix64 from the state 7, worked in whole numbers: its first three outputs over 2^64.
     expected = [0.389829748391, 0.016788294528, 0.900760680607]
-    assert luck(torch.arange(3), 7).tolist() == pytest.approx(expected, abs=1e-11)
+    assert row_uniform(torch.arange(3), 7).tolist() == pytest.approx(expected, abs=1e-11)
 
 
 def test_bad_knobs_are_refused() -> None:

@@ -73,24 +73,24 @@ def _race(log_weights: Tensor, generator: torch.Generator, deadline: float | Non
     """The rows that finish before the deadline (None: all rows), and the logarithms of their times."""
     chunk = CHUNKS.get(log_weights.device.type, CHUNK)
     found: list[tuple[Tensor, Tensor]] = []
-    luck = torch.empty(min(chunk, len(log_weights)), dtype=torch.float64, device=log_weights.device)
+    uniform = torch.empty(min(chunk, len(log_weights)), dtype=torch.float64, device=log_weights.device)
     for start in range(0, len(log_weights), chunk):
         part = log_weights[start : start + chunk].double()
-        mine = luck[: len(part)].uniform_(generator=generator)
+        drawn = uniform[: len(part)].uniform_(generator=generator)
         if deadline is None:
-            rows, times = torch.arange(len(part), device=part.device), _times(mine, part)
+            rows, times = torch.arange(len(part), device=part.device), _times(drawn, part)
         else:
             # As 1 - exp(-t) <= t, all rows that finish in time are among these.
-            rows = (mine < (part + deadline).exp_()).nonzero().flatten()
-            times = _times(mine[rows], part[rows])
+            rows = (drawn < (part + deadline).exp_()).nonzero().flatten()
+            times = _times(drawn[rows], part[rows])
             in_time = times < deadline
             rows, times = rows[in_time], times[in_time]
         found.append((rows + start, times))
     return torch.cat([rows for rows, _ in found]), torch.cat([times for _, times in found])
 
 
-def _times(luck: Tensor, log_weights: Tensor) -> Tensor:
-    return (-torch.log1p(-luck)).log_() - log_weights
+def _times(uniform: Tensor, log_weights: Tensor) -> Tensor:
+    return (-torch.log1p(-uniform)).log_() - log_weights
 
 
 def _first(rows: Tensor, times: Tensor, size: int) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["draws", "luck", "percentile", "selection_probability", "variance_reduction"]
+__all__ = ["draws", "percentile", "row_uniform", "selection_probability", "variance_reduction"]
 
 STRIDE = 0x9E3779B97F4A7C15 - 2**64  # the steps of splitmix64, as signed numbers
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 
-def luck(index: Tensor, salt: Tensor | int) -> Tensor:
+def row_uniform(index: Tensor, salt: Tensor | int) -> Tensor:
     """(B,) float64 in [0, 1): a random number per row that depends only on the row and ``salt``.
 
     So a draw does not depend on the batch, rank or device. The hash is splitmix64.
@@ -21,7 +21,7 @@ def luck(index: Tensor, salt: Tensor | int) -> Tensor:
         salt: A 63-bit number, a new one for every draw of all rows.
 
     Example:
-        >>> luck(torch.tensor([0, 1, 2]), 7)
+        >>> row_uniform(torch.tensor([0, 1, 2]), 7)
         tensor([0.3898, 0.0168, 0.9008], dtype=torch.float64)
     """
     bits = (index + 1) * STRIDE + salt

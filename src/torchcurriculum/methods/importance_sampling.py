@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, Step, checks, distributed
 from ..functional.scores import error_norms
-from ..functional.selection import draws, luck, variance_reduction
+from ..functional.selection import draws, row_uniform, variance_reduction
 from ._base.classes import check_classes
 from .registry import register
 
@@ -90,7 +90,7 @@ class ImportanceSampling(Method):
         self.tau.copy_(variance_reduction(scores))
         if not bool(self.tau > self.threshold):
             return None
-        random = luck(torch.arange(self.n), distributed.derive(epoch.seed, epoch.number, "importance"))
+        random = row_uniform(torch.arange(self.n), distributed.derive(epoch.seed, epoch.number, "importance"))
         size = max(1.0, self.fraction * self.n)
         times, each = draws(scores, size, random)
         rows = times.nonzero().flatten()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Step, checks, distributed
-from ..functional.selection import luck, percentile, selection_probability
+from ..functional.selection import percentile, row_uniform, selection_probability
 from ._base.chosen import Chosen, Scope
 from .registry import register
 
@@ -66,7 +66,7 @@ class SelectiveBackprop(Chosen):
             self.losses.copy_(torch.cat([self.losses, everyone])[-self.history :])
             self.known.copy_((self.known + len(everyone)).clamp_max(self.history))
             cdf = percentile(losses, self.losses, self.known)
-        return luck(index, self.salt) < selection_probability(cdf, self.beta)
+        return row_uniform(index, self.salt) < selection_probability(cdf, self.beta)
 
 
 register(

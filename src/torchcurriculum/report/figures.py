@@ -11,16 +11,16 @@ import numpy as np
 
 from ..record import Record
 from .series import (
-    Missing,
-    Spread,
+    Curve,
+    MissingData,
     data_map,
     early_epochs,
-    first_later,
     group_weights,
     label_weights,
-    quantiles,
-    spread,
-    stack,
+    later_phase_starts,
+    over_seeds,
+    scalar_table,
+    weight_quantiles,
 )
 from .svg import CHOICES, colour, render
 
@@ -73,17 +73,17 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
         key: The chart's id.
 
     Raises:
-        Missing: Where no record has the column.
+        MissingData: Where no record has the column.
     """
     looks = _looks(runs) if len(runs) > 1 else {method: (colour("choice-1"), DASHES[0]) for method in runs}
-    every = {method: spread(stack(records, name)) for method, records in runs.items()}
+    every = {method: over_seeds(scalar_table(records, name)) for method, records in runs.items()}
     lines = {method: line for method, line in every.items() if len(line.epochs)}
     if not lines:
-        raise Missing(f"The records hold no {words.lower()} ({name}).")
+        raise MissingData(f"The records hold no {words.lower()} ({name}).")
     last = max(int(line.epochs[-1]) for line in lines.values())
 
     def fill(axes: Axes, begin: int) -> None:
-        named = [(line.since(begin), _short(method), *looks[method]) for method, line in lines.items()]
+        named = [(line.from_epoch(begin), _short(method), *looks[method]) for method, line in lines.items()]
         ends = _lines(axes, named, scale=100)
         _from_to(axes, begin, last)
         _label_ends(axes, ends)
@@ -102,13 +102,13 @@ def adaptation(method: str, records: Sequence[Record], key: str) -> Chart:
     """What the method measured to set its weights, over epochs; the early phase is shaded where there are phases.
 
     Raises:
-        Missing: Where the records hold no such quantity.
+        MissingData: Where the records hold no such quantity.
     """
-    lines = {name: spread(stack(records, name)) for name in (*SHARES, *OTHERS)}
+    lines = {name: over_seeds(scalar_table(records, name)) for name in (*SHARES, *OTHERS)}
     lines = {name: line for name, line in lines.items() if len(line.epochs)}
     if not lines:
-        raise Missing("The records hold nothing that this method adapts by.")
-    early, firsts = early_epochs(records), first_later(records)
+        raise MissingData("The records hold nothing that this method adapts by.")
+    early, firsts = early_epochs(records), later_phase_starts(records)
     phases = bool(early.any() or firsts)
 
     def fill(axes: Axes, names: Sequence[str]) -> None:
@@ -146,9 +146,9 @@ def weights(method: str, records: Sequence[Record], key: str) -> Chart:
     """The distribution of N w over epochs.
 
     Raises:
-        Missing: Where no weights are recorded.
+        MissingData: Where no weights are recorded.
     """
-    epochs, table = quantiles(records)
+    epochs, table = weight_quantiles(records)
     table = np.maximum(table, TINY)
     low, high = table[-1, 0], table[-1, -1]
     label = f"{method}. At the end, weights lie between {low:.3g} and {high:.3g}."
@@ -161,15 +161,15 @@ def weight_groups(method: str, records: Sequence[Record], key: str) -> Chart:
     """The mean of N w over the easy and the hard samples of each epoch and, where known, over right and wrong labels.
 
     Raises:
-        Missing: Where weights cannot be rebuilt from the records.
+        MissingData: Where weights cannot be rebuilt from the records.
     """
     sides = {"Mean weight of easy and hard samples": group_weights(records)}
-    with suppress(Missing):
+    with suppress(MissingData):
         sides["Mean weight by given label"] = label_weights(records)
     edges = [edge for lines in sides.values() for line in lines.values() for edge in (line.low, line.high)]
     known = [max(float(end), TINY) for edge in edges if len(edge) for end in (edge.min(), edge.max())]
 
-    def fill(axes: Axes, lines: Mapping[str, Spread]) -> None:
+    def fill(axes: Axes, lines: Mapping[str, Curve]) -> None:
         looks = zip(lines.items(), ("choice-1", "choice-2"), DASHES, strict=False)
         ends = _lines(axes, [(line, words, colour(tint), dashes) for (words, line), tint, dashes in looks])
         _log_axis(axes, known)
@@ -267,7 +267,7 @@ def quiet(axes: Axes, x: str = "epoch") -> None:
 End = tuple[float, str, str]  # where a line ends, its name and its colour
 
 
-def _lines(axes: Axes, lines: Iterable[tuple[Spread, str, str, Any]], scale: float = 1.0) -> list[End]:
+def _lines(axes: Axes, lines: Iterable[tuple[Curve, str, str, Any]], scale: float = 1.0) -> list[End]:
     """Draws lines (values, name, colour, dashes) with their bands; returns where they end, to be named there."""
     ends = []
     for line, words, tint, dashes in lines:

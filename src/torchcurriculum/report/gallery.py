@@ -11,7 +11,7 @@ from ..audit import Audit, audit, class_names, label_name
 from ..audit.samples import choose
 from ..record import Previews, Record, RecordError
 from .html import escape, missing
-from .series import Missing
+from .series import MissingData
 from .svg import picture
 
 __all__ = ["Samples", "gallery", "samples"]
@@ -42,12 +42,12 @@ def samples(record: Record) -> Samples:
     """The audit of a record, and the samples to show.
 
     Raises:
-        Missing: Where the record holds no losses of single samples.
+        MissingData: Where the record holds no losses of single samples.
     """
     try:
         found = audit(record)
     except RecordError as reason:
-        raise Missing(f"The labels cannot be judged: {reason}.") from reason
+        raise MissingData(f"The labels cannot be judged: {reason}.") from reason
     place, previews, note = record.folder or record.source, None, ""
     try:
         previews = None if place is None else Previews.load(place)

@@ -17,7 +17,7 @@ from .comparison import EPROP, answer, comparison
 from .figures import Chart, adaptation, curves, sample_map, weight_groups, weights
 from .gallery import gallery, samples
 from .html import alert, escape, figure, frame, missing, tiles
-from .series import Missing, divergence, first_later
+from .series import MissingData, divergence, later_phase_starts
 from .theory_panel import THEORY_WORDS, theory_panel
 
 __all__ = ["data_names", "too_large", "write_report"]
@@ -184,7 +184,7 @@ def _glance(record: Record) -> dict[str, tuple[str, str]]:
             place = best if best is not None and best in known else int(known[-1])
             words = f"epoch {place + 1}, best validation" if place == best else f"epoch {place + 1}"
             values[name] = (f"{100 * numbers[place]:.1f} %", words)
-    firsts = first_later([record])
+    firsts = later_phase_starts([record])
     if any("phase" in row for row in record.epochs):
         words = "easy samples first, hard ones from here" if firsts else "the early phase has not ended"
         values["Later phase"] = (f"epoch {firsts[0]}" if firsts else "not yet", words)
@@ -202,7 +202,7 @@ def _curves(runs: Runs, numbers: Iterator[str], note: bool) -> str:
     for column, words in CURVES.items():
         try:
             parts.append(figure(*curves(runs, column, words, next(numbers))))
-        except Missing as reason:
+        except MissingData as reason:
             parts.append(missing(str(reason)))
     return "".join(parts) + (f'<p class="small">{EPROP}</p>\n' if note else "")
 
@@ -215,7 +215,7 @@ def _charts(*draws: Callable[[str, Sequence[Record], str], Chart]) -> Content:
         for draw in draws:
             try:
                 parts.append(figure(*draw(method, records, f"{key}-{draw.__name__}")))
-            except Missing:
+            except MissingData:
                 continue
         return "".join(parts)
 
@@ -228,7 +228,7 @@ def _each(intro: str, runs: Runs, content: Content, numbers: Iterator[str]) -> s
     for method, records in runs.items():
         try:
             part = content(method, records, next(numbers))
-        except Missing:
+        except MissingData:
             continue
         if part:
             parts.append((f"<h3>{escape(method)}</h3>\n" if len(runs) > 1 else "") + part)
@@ -241,9 +241,9 @@ def _samples(runs: Runs) -> tuple[Audit | None, str]:
     for method, records in runs.items():
         try:
             if records and divergence(records[0]):
-                raise Missing("The labels cannot be judged, since the run diverged.")
+                raise MissingData("The labels cannot be judged, since the run diverged.")
             shown = samples(records[0])
-        except Missing as reason:
+        except MissingData as reason:
             reasons.append(f"{method}: {reason}")
             continue
         part = shown.found, gallery(method, records[0], shown)

@@ -1,4 +1,4 @@
-"""What the figures show, taken from records as plain arrays."""
+"""The numbers behind the figures: plain arrays read from records."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from ..record import Record, RecordError
 from ..theory.quantities import softmax, trajectory
 
 __all__ = [
+    "Curve",
     "DataMap",
-    "Missing",
-    "Spread",
+    "MissingData",
     "data_map",
     "divergence",
     "early_epochs",
-    "first_later",
     "group_weights",
     "label_weights",
-    "quantiles",
-    "spread",
-    "stack",
+    "later_phase_starts",
+    "over_seeds",
+    "scalar_table",
+    "weight_quantiles",
 ]
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)  # of the record's weight_quantiles
 EASY, HARD = 2 / 3, 1 / 3
-BEYOND = 3.0  # times its first mean loss: a run that ends there diverged
+DIVERGED = 3.0  # a run diverged if its mean loss ends above this multiple of the first
 LARGEST = 1e12  # of a scalar; a damaged record may hold numbers that no axis has room for
 
 
-class Missing(ValueError):
-    """The records do not hold what a chart shows; the message says what."""
+class MissingData(ValueError):
+    """The records lack what a chart needs; the message says what is missing."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Values over epochs: mean, least and greatest over seeds, at the epochs that have a value."""
+class Curve:
+    """A scalar over epochs: its mean, minimum and maximum over seeds, at the epochs that have a value."""
 
     epochs: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
-    def since(self, epoch: int) -> Spread:
+    def from_epoch(self, epoch: int) -> Curve:
         """The part from ``epoch`` on."""
         later = self.epochs >= epoch
-        return Spread(self.epochs[later], self.mean[later], self.low[later], self.high[later])
+        return Curve(self.epochs[later], self.mean[later], self.low[later], self.high[later])
 
 
-def stack(records: Sequence[Record], name: str) -> np.ndarray:
-    """(S, K) a scalar over epochs for every seed, NaN where a record lacks it or is shorter."""
+def scalar_table(records: Sequence[Record], name: str) -> np.ndarray:
+    """(S, K) a scalar by seed and epoch, NaN where a record lacks it or is shorter."""
     values = _pad([record.column(name) for record in records])
     return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
@@ -64,18 +64,18 @@ def _pad(columns: Sequence[np.ndarray]) -> np.ndarray:
     return table
 
 
-def spread(table: np.ndarray) -> Spread:
-    """Mean, least and greatest of each column of an (S, K) table; columns without a value are left out.
+def over_seeds(table: np.ndarray) -> Curve:
+    """The mean, minimum and maximum of each column of an (S, K) table; columns without a value are left out.
 
     Example:
-        >>> spread(np.array([[1.0, np.nan, 4.0], [3.0, np.nan, np.nan]])).mean
+        >>> over_seeds(np.array([[1.0, np.nan, 4.0], [3.0, np.nan, np.nan]])).mean
         array([2., 4.])
     """
     table = np.where(np.isfinite(table), table, np.nan)
     some = ~np.isnan(table).all(axis=0)
     table = table[:, some]
     low, high = np.nanmin(table, axis=0, initial=np.inf), np.nanmax(table, axis=0, initial=-np.inf)
-    return Spread(np.flatnonzero(some) + 1, np.nanmean(table, axis=0), low, high)
+    return Curve(np.flatnonzero(some) + 1, np.nanmean(table, axis=0), low, high)
 
 
 def early_epochs(records: Sequence[Record]) -> np.ndarray:
@@ -88,7 +88,7 @@ def early_epochs(records: Sequence[Record]) -> np.ndarray:
     return table[0] > table[1] / 2
 
 
-def first_later(records: Sequence[Record]) -> list[int]:
+def later_phase_starts(records: Sequence[Record]) -> list[int]:
     """The first epoch (from 1) of the later phase, for each seed that reaches it."""
     firsts = []
     for record in records:
@@ -98,9 +98,9 @@ def first_later(records: Sequence[Record]) -> list[int]:
 
 
 def divergence(record: Record) -> str | None:
-    """How a run diverged, or None if it did not: a part of a sentence, for a page's head.
+    """How a run diverged, as a clause for the top of the page, or None if it did not.
 
-    A mean alone would not do: a method that rejects wrong labels raises their losses and lowers the others'.
+    The median must rise as well: a method that rejects wrong labels raises their losses, and with them the mean.
 
     Example:
         >>> record = Record(2)
@@ -119,7 +119,7 @@ def divergence(record: Record) -> str | None:
         return f"its losses became NaN or infinite in epoch {known[-1] + 2}"
     first, last = means[known[0]], means[-1]
     begin, end = (_median(record.epochs[place].get("loss_quantiles")) for place in known[[0, -1]])
-    if last > BEYOND * first and end > begin:
+    if last > DIVERGED * first and end > begin:
         return f"its mean training loss went from {first:.3g} to {last:.3g}"
     return None
 
@@ -129,45 +129,45 @@ def _median(values: Any) -> float:
     return values[3] if numbers else np.nan
 
 
-def quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
-    """Epochs (from 1) and the (K, 7) quantiles of N w in them, each the median over seeds."""
+def weight_quantiles(records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs (from 1) and the (K, 7) quantiles of N w in each, the median over seeds."""
     by_epoch: dict[int, list[list[float]]] = {}
     for record in records:
         for epoch, row in enumerate(record.epochs, start=1):
-            if seven := _seven(row.get("weight_quantiles")):
-                by_epoch.setdefault(epoch, []).append(seven)
+            if values := _checked_quantiles(row.get("weight_quantiles")):
+                by_epoch.setdefault(epoch, []).append(values)
     if not by_epoch:
-        raise Missing("The records hold no weights of samples.")
+        raise MissingData("The records hold no weights of samples.")
     epochs = sorted(by_epoch)
     return np.array(epochs), np.array([np.median(by_epoch[epoch], axis=0) for epoch in epochs])
 
 
-def _seven(values: Any) -> list[float] | None:
+def _checked_quantiles(values: Any) -> list[float] | None:
     """The seven quantiles of a row, or None if they are anything else."""
     numbers = isinstance(values, list) and all(type(v) in (int, float) and 0 <= v <= LARGEST for v in values)
     return values if numbers and len(values) == len(QUANTILES) else None
 
 
-def label_weights(records: Sequence[Record]) -> dict[str, Spread]:
+def label_weights(records: Sequence[Record]) -> dict[str, Curve]:
     """Mean of N w over samples whose given label is ``"right"`` and ``"wrong"``, rebuilt from alpha and beta.
 
     Raises:
-        Missing: Where a record does not say which labels are wrong, or is not of E-weighting with losses measured at
-            the start of each epoch: other weights do not follow from alpha and beta.
+        MissingData: If a record does not say which labels are wrong, or did not use E-weighting with losses measured
+            at the start of each epoch: other weights cannot be rebuilt from alpha and beta.
     """
-    rights = [_right(record) for record in records]
+    rights = [_right_labels(record) for record in records]
     means = [_group_means(record, right) for record, right in zip(records, rights, strict=True)]
-    return {kind: spread(_pad([mean[place] for mean in means])) for place, kind in enumerate(("right", "wrong"))}
+    return {kind: over_seeds(_pad([mean[place] for mean in means])) for place, kind in enumerate(("right", "wrong"))}
 
 
-def group_weights(records: Sequence[Record]) -> dict[str, Spread]:
-    """Mean of N w over the samples that are ``"easy"`` and ``"hard"`` in each epoch, rebuilt likewise."""
+def group_weights(records: Sequence[Record]) -> dict[str, Curve]:
+    """Mean of N w over the samples that are ``"easy"`` and ``"hard"`` in each epoch, rebuilt in the same way."""
     means = [_group_means(record, None) for record in records]
-    return {kind: spread(_pad([mean[place] for mean in means])) for place, kind in enumerate(("easy", "hard"))}
+    return {kind: over_seeds(_pad([mean[place] for mean in means])) for place, kind in enumerate(("easy", "hard"))}
 
 
 def _group_means(record: Record, group: np.ndarray | None) -> np.ndarray:
-    """(2, K) the mean weights of one seed in a group of samples, by default the easy ones, and in the others."""
+    """(2, K) mean weights of one seed: in a group of samples (by default the easy ones) and in all others."""
     means = np.full((2, len(record.epochs)), np.nan)
     try:
         for epoch, (easy, performance) in enumerate(trajectory(record)):
@@ -177,28 +177,29 @@ def _group_means(record: Record, group: np.ndarray | None) -> np.ndarray:
                 if rows.any():
                     means[place, epoch] = weights[rows].mean()
     except RecordError as reason:
-        raise Missing(f"The mean weights of groups of samples cannot be rebuilt: {reason}") from reason
-    recorded = _seven(record.epochs[-1].get("weight_quantiles"))
+        raise MissingData(f"The mean weights of groups of samples cannot be rebuilt: {reason}") from reason
+    recorded = _checked_quantiles(record.epochs[-1].get("weight_quantiles"))
     # A single epoch of I-weighting looks like E-weighting until its end.
     if recorded and not np.allclose([weights.min(), weights.max()], [recorded[0], recorded[-1]], rtol=1e-3):
-        raise Missing("The mean weights of groups of samples cannot be rebuilt: weights changed inside epochs.")
+        raise MissingData("The mean weights of groups of samples cannot be rebuilt: weights changed inside epochs.")
     return means
 
 
-def _right(record: Record) -> np.ndarray:
-    """(N,) bool: whether the given label is the true one; both kinds must be there."""
+def _right_labels(record: Record) -> np.ndarray:
+    """(N,) bool: whether the given label is the true one; raises unless some are right and some are wrong."""
     labels, clean = record.labels("labels"), record.labels("clean")
     if labels is None or clean is None:
-        raise Missing("The records do not say which labels are wrong, so their weights are not compared.")
+        raise MissingData("The records do not say which labels are wrong, so their weights are not compared.")
     right = np.asarray(labels == clean)
     if right.all() or not right.any():
-        raise Missing(f"All given labels are {'right' if right.all() else 'wrong'}, so there is nothing to compare.")
+        kind = "right" if right.all() else "wrong"
+        raise MissingData(f"All given labels are {kind}, so there is nothing to compare.")
     return right
 
 
 @dataclass(frozen=True)
 class DataMap:
-    """Samples by the course of their loss.
+    """Samples placed by how their loss developed.
 
     Attributes:
         mean: (M,) mean loss of a sample over the epochs.
@@ -217,12 +218,12 @@ def data_map(record: Record) -> DataMap:
     """Mean and standard deviation of every sample's loss; samples whose loss was never measured are left out.
 
     Raises:
-        Missing: Where the record holds no losses of single samples.
+        MissingData: Where the record holds no losses of single samples.
     """
     if not (record.has("losses") and record.has("easy")):
-        raise Missing("The records hold no losses of single samples; run with samples=True to keep them.")
+        raise MissingData("The records hold no losses of single samples; run with samples=True to keep them.")
     if len(record.epochs) < 2:
-        raise Missing("A loss varies over two epochs or more.")
+        raise MissingData("The run has fewer than two epochs, so no loss could vary.")
     # Epoch by epoch, and the deviations from the mean in a second pass: a sum of squares would lose digits.
     count, total, often = np.zeros(record.n), np.zeros(record.n), np.zeros(record.n)
     for losses, easy in zip(record.rows("losses"), record.rows("easy"), strict=True):
@@ -232,15 +233,15 @@ def data_map(record: Record) -> DataMap:
         often += easy
     seen = count > 0
     if not seen.any():
-        raise Missing("No loss of a single sample was measured.")
+        raise MissingData("No loss of a single sample was measured.")
     mean, squares = total / np.maximum(count, 1), np.zeros(record.n)
     for losses in record.rows("losses"):
-        known = np.isfinite(losses)  # what is not finite may not even be cast without a warning
+        known = np.isfinite(losses)  # casting NaN or infinity would warn
         squares += (np.where(known, losses, 0.0) - np.where(known, mean, 0.0)) ** 2
     share = often[seen] / len(record.epochs)
     try:
-        right = _right(record)[seen]
-    except Missing:
+        right = _right_labels(record)[seen]
+    except MissingData:
         right = None
     group = np.where(share > EASY, 0, np.where(share < HARD, 2, 1))
     return DataMap(mean[seen], np.sqrt(squares[seen] / count[seen]), group, right)

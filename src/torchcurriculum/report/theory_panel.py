@@ -12,7 +12,7 @@ from .. import theory
 from ..record import Record, RecordError
 from .figures import panel
 from .html import figure, table
-from .series import Missing
+from .series import MissingData
 from .svg import colour
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
     """A figure with a panel for each of Theorems 1 to 3, and a table that counts where each statement holds.
 
     Raises:
-        Missing: Where the theorems are not about this run, with the reason.
+        MissingData: Where the theorems are not about this run, with the reason.
     """
     try:
         with np.errstate(all="ignore"):  # of a damaged record
             sides = _compute(records[0])
     except (RecordError, ValueError) as reason:
-        raise Missing(str(reason)) from reason
+        raise MissingData(str(reason)) from reason
     first, second, third, q, phase, fourth, retention, decay = sides
     lines = [
         ("Theorem 1", _row(first.hard_weight, first.bound, "<")),

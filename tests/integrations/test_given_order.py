@@ -84,7 +84,7 @@ def test_a_state_of_another_order_is_refused_inside_an_epoch() -> None:
 @pytest.mark.filterwarnings("ignore:.*(smaller than the logging interval|shuffling|exists and is not empty|sampler).*")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_in_lightning(workers: int, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"accumulate_grad_batches": 2, "max_epochs": 2}
+    options: dict[str, Any] = {"accumulate_grad_batches": 2, "max_epochs": 2, "default_root_dir": tmp_path / "root"}
     loader = lightning_problem.loader(shuffle=False, num_workers=workers)
     package = lightning_problem.PACKAGES[0]
 

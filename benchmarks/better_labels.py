@@ -301,7 +301,7 @@ class Trainer:
         return self.out[:size]
 
     def settle(self, x: Tensor) -> None:
-        """Estimates the averaged network's batch statistics anew: those of the raw network do not fit its weights."""
+        """Re-estimates the averaged network's batch statistics: those of the raw network do not fit its weights."""
         for part in self.avg.modules():
             if isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 part.reset_running_stats()
@@ -447,7 +447,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         if e < 2:
             torch._foreach_copy_(trainer.mean, [v.detach() for v in trainer.params])
         y = d["y"][order]
-        if cfg.mix:  # a mixed row tells nothing of its own
+        if cfg.mix:  # a mixed row's output says nothing about the row
             seen = F.one_hot(y, classes).float()
         method.weigh(Step(None, Batch(None, y, order), seen, F.cross_entropy(seen, y, reduction="none")))
         margins.update(order, seen, y)

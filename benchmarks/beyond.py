@@ -65,7 +65,7 @@ def _kept(name: str) -> torch.nn.Module:
 
 
 def reused(recipe: Any, _: Problem) -> torch.nn.Module:
-    """The same module for every job of a worker, with fresh parameters: what was compiled for it stays."""
+    """The same module for every job of a worker, with fresh parameters, so that compiled code is reused."""
     model = _kept(recipe.model)
     model.load_state_dict(MODELS[recipe.model](Problem({}, None, 10)).state_dict())
     model.zero_grad(set_to_none=True)

@@ -34,7 +34,7 @@ CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 BASELINES = {"vanilla": ("vanilla", {}), "apw-e": ("apw-e", {}), "mixup": ("mixup", {})}
 SPEED = {"apw-e": BASELINES["apw-e"], "apw-e, running": BASELINES["apw-e"], "infobatch": ("infobatch", {})}
-MEASURED = ("apw-e", "mixup")  # as the paper does it; and because rows that are mixed show no loss of their own
+MEASURED = ("apw-e", "mixup")  # apw-e as in the paper; mixup because mixed rows have no separate losses
 AUDITED = ("vanilla", "apw-e", "rapw")
 
 

@@ -42,7 +42,7 @@ KILLED = ("apw-ei", "s-apw-e", "m-apw-beta-e", "rapw")
 STEPS, EVERY = 120, 3  # of a training that is killed, and between its states
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- the checks
 
 
 def table(device: str) -> Iterator[Check]:
@@ -102,7 +102,7 @@ def train(name: str, device: str, folder: Path) -> None:
     x = torch.randn(96, 1, 8, 8, generator=draw)
     y = (x.mean((1, 2, 3)) > 0).long() ^ (torch.rand(96, generator=draw) < 0.2).long()
     torch.manual_seed(2)
-    # A captured step draws from a generator of its own, whose state is no part of the user's: no dropout there.
+    # A captured step has its own generator, whose state the user does not save: no dropout there.
     dropout = 0.0 if name == "apw-ei" else 0.3
     layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(dropout), nn.Linear(288, 2)]
     net = nn.Sequential(*layers).to(device)
@@ -142,7 +142,7 @@ def _set_random(device: str, state: torch.Tensor) -> None:
 
 
 def launch(name: str, device: str, folder: Path, kill_after: int | None, pause: float = 0.0) -> bool:
-    """Trains in a process of its own and kills it some moments after a number of steps; whether it was killed."""
+    """Trains in a separate process and kills it shortly after a number of steps; returns whether it was killed."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     own = {"PYTHONPATH": paths, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "1"}
@@ -162,7 +162,7 @@ def launch(name: str, device: str, folder: Path, kill_after: int | None, pause: 
 
 
 def killed(name: str, device: str, kills: int) -> int:
-    """Raises unless a training that is killed and resumed ends where one that is left alone does; how many kills."""
+    """Raises unless a killed and resumed training ends like an undisturbed one; returns the number of kills."""
     draw, count = random.Random(name), 0
     with tempfile.TemporaryDirectory() as folder:
         alone, disturbed = Path(folder) / "alone", Path(folder) / "disturbed"
@@ -231,7 +231,7 @@ def section(title: str, device: str, quick: bool) -> dict[str, Any]:
 
 
 def apart(title: str, device: str) -> dict[str, Any]:
-    """One section in a process of its own, because an error of a device may spoil all that comes after it."""
+    """One section in a separate process, because a device error may break everything after it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         words = [sys.executable, __file__, "--device", device, "--section", title, "--out", str(path)]

@@ -258,7 +258,7 @@ def loop(target: str, seconds: float, count: float, seed: int) -> int:
             def read(packed: bytes, report: bool = report) -> None:
                 read_record(packed, report)
 
-        started = time.process_time()  # a busy machine is no finding
+        started = time.process_time()  # a busy machine is not a finding
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")

@@ -1,9 +1,9 @@
-"""Everything that is measured on an accelerator, in one call: each section by itself, results written after every one.
+"""Everything that is measured on an accelerator, in one call: one section at a time, results written after each.
 
     PYTHONPATH=src python3 benchmarks/gpu.py --out results/gpu.json [--section kernels scale ...] [--seconds 200]
     python benchmarks/gpu.py --out docs/results/gpu.json --page      # the same results as a page, docs/results/gpu.md
 
-A section that fails or takes longer than its share leaves its error in the file, and the next one goes on. Sections of
+A section that fails or takes longer than its share leaves its error in the file, and the next one runs. Sections of
 an earlier call stay in the file until they are run again.
 """
 
@@ -288,7 +288,7 @@ def _alternatives_table(rows: list[dict[str, Any]]) -> str:
 
 
 class TooLong(BaseException):
-    """Not an ``Exception``, so that a section that goes on after its own errors does not go on after this."""
+    """Not an ``Exception``, so that a section that catches its own errors does not catch this one."""
 
 
 def _ring(*_: object) -> None:

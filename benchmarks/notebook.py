@@ -14,7 +14,7 @@ from typing import Any
 
 
 def run(notebook: dict[str, Any]) -> list[str]:
-    """Runs the code cells in one name space and puts what each prints in the place of its outputs."""
+    """Runs the code cells in one namespace and replaces their outputs with what each prints."""
     names: dict[str, Any] = {"__name__": "__main__"}
     said = []
     for cell in notebook["cells"]:

@@ -73,7 +73,7 @@ def sweep(
         try:
             few = (
                 setting.device == "cpu" and setting.model == "resnet-18"
-            )  # an epoch takes long, and a step tells nothing new
+            )  # an epoch takes long, and more steps add no information
             rows += measure(setting, loops[::4] if few else loops, repeats, end)
         except Exception as error:
             rows.append({**vars(setting), "error": f"{type(error).__name__}: {error}"[:300]})

@@ -51,7 +51,7 @@ def panels_of(
 
 
 def standalone(svg: str) -> str:
-    """A report's picture as a file of its own: with the colours of both schemes and a ground to stand on."""
+    """A report's picture as a separate file, with the colours of both schemes and a background."""
     light, dark = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[:2]
     colours = f":root{{{light}}}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
     style = f"{colours}text{{fill:var(--ink);font-family:system-ui,sans-serif}}"
@@ -66,7 +66,7 @@ def drawn(draw: Callable[[], Figure], key: str, label: str) -> str:
 
 
 def accuracy(runs: dict[str, list[Record]]) -> str:
-    """Test accuracy over epochs, mean over seeds and the range between the least and the greatest."""
+    """Test accuracy over epochs, mean over seeds and range from minimum to maximum."""
     lines = {name: over_seeds(scalar_table(records, "test_acc")) for name, records in runs.items()}
 
     def draw() -> Figure:

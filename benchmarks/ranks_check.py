@@ -75,7 +75,7 @@ SCENARIOS = (
 
 
 class Raised(RuntimeError):
-    """What the troubled rank raises."""
+    """Raised by the failing rank."""
 
 
 # ---------------------------------------------------------------- what every rank does
@@ -107,7 +107,7 @@ def train(engine: str, folder: Path, trouble: str) -> None:
             if steps == TROUBLE and rank == TROUBLED % world and trouble in ("raise", "kill"):
                 if trouble == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
-                raise Raised(f"rank {rank} is out of luck at step {steps}")
+                raise Raised(f"rank {rank} fails at step {steps}")
             if steps == TROUBLE and trouble == "stop":
                 return
     tensors = {f"net.{name}": value.detach() for name, value in whole(net).items()}
@@ -130,7 +130,7 @@ def _sgd(net: nn.Module) -> torch.optim.Optimizer:
 
 
 def _with_checkpoint(**objects: Any) -> Callable[[Path, Curriculum], tuple[Any, Any]]:
-    """States of this library's own."""
+    """Checkpoints of this library."""
 
     def parts(states: Path, curriculum: Curriculum) -> tuple[Any, Any]:
         checkpoint = Checkpoint(states)
@@ -343,7 +343,7 @@ def _check_codes(engine: str, trouble: str, codes: list[int | None], folder: Pat
     if None in codes:
         raise AssertionError(f"hang: the ranks ended with {codes} at the limit\n{logs}")
     if trouble in ("raise", "kill") and not (engine == "ray" and trouble == "kill"):
-        # The last epoch is far away: nobody can have come to its end.
+        # The last epoch is far away: no rank can have reached its end.
         if 0 in codes:
             raise AssertionError(f"a rank ended well although another was lost: {codes}\n{logs}")
     elif any(codes):

@@ -81,7 +81,7 @@ class Peak:
 
 
 def _own_mappings(on: bool) -> None:
-    """Makes glibc give freed memory back and map every large block by itself, so that the process's size tells."""
+    """Makes glibc return freed memory and map large blocks separately, so that the process's size shows the use."""
     libc = ctypes.CDLL(None)
     libc.mallopt(-3, 1 << 17 if on else 1 << 25)  # M_MMAP_THRESHOLD
     libc.malloc_trim(0)

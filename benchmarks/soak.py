@@ -111,7 +111,7 @@ def table(rows: list[dict[str, float]]) -> list[str]:
 
 
 def in_process(name: str, samples: bool, options: argparse.Namespace) -> list[dict[str, float]]:
-    """One soak in a process of its own, so that memory is that of this soak alone."""
+    """One soak in a separate process, so that only its memory is measured."""
     command = [sys.executable, __file__, "--epochs", str(options.epochs), "--block", str(options.block)]
     command += ["--record", options.record, "--one", name, "--samples" if samples else "--no-samples"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600)

@@ -79,7 +79,7 @@ def check_licences() -> bool:
 
 
 def check_vulnerabilities() -> bool:
-    """Whether pip-audit knows of nothing in the versions that ``make`` installs; True where it cannot ask."""
+    """Whether pip-audit knows no vulnerability in the versions that ``make`` installs; True without a network."""
     if importlib.util.find_spec("pip_audit") is None:
         print("pip-audit is not installed: known vulnerabilities were not looked up")
         return True

@@ -168,7 +168,7 @@ def test_webvision_and_its_mini_version(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "is empty"),
-        ("google/q0001/0.jpg\n", "line 1 is 'google/q0001/0.jpg', not a file's name and a class"),
+        ("google/q0001/0.jpg\n", "line 1 is 'google/q0001/0.jpg', not a file name and a class"),
         ("google/q0001/0.jpg 0\ngoogle/q0001/1.jpg 1000\n", "line 2 is"),
         ("google/../../etc/passwd 0\n", "outside its folder"),
         ("/etc/passwd 0\n", "outside its folder"),

@@ -428,7 +428,7 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
         assert command_line([*command, "apw-i"]) == 0, "another run of the same folder is free"
         capsys.readouterr()
         assert command_line([*command, "vanilla"]) == 2
-        assert f"{place}: another process is training this run; wait for it" in capsys.readouterr().err
+        assert f"another process is training the run in {place}; wait for it" in capsys.readouterr().err
         other.kill()
     assert command_line([*command, "vanilla"]) == 0, "a lock goes with its process"
 

@@ -151,7 +151,7 @@ def test_a_sink_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
     record = Record(3)
     record.attach(Down())
     record.attach(CSV(tmp_path / "run.csv"))
-    with pytest.warns(UserWarning, match=r"Down failed on the row of epoch 1 \(ConnectionError\('no route"):
+    with pytest.warns(UserWarning, match=r"Down failed on epoch 1 \(ConnectionError\('no route"):
         record.append(ROWS[0])
     assert len(record.epochs) == len(CSV(tmp_path / "run.csv").rows) == 1
     with pytest.raises(TypeError, match=r"a sink needs a method write\(row\), which str lacks"):

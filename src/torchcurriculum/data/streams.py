@@ -51,8 +51,7 @@ class streamed:
         found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         for value in found:
             if not isinstance(value, str | int) or isinstance(value, bool):
-                words = "an id must be a whole number or a string that identifies its sample"
-                raise TypeError(f"{words}, got {value!r:.60}")
+                raise TypeError(f"an id must be a whole number or a string that names its sample, got {value!r:.60}")
         table = self._rows
         return torch.tensor([table.setdefault(value, len(table)) for value in found], dtype=torch.int64)
 

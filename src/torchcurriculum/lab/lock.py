@@ -27,8 +27,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            words = "another process is training this run; wait for it, or choose another folder (--out)"
-            raise ValueError(f"{folder}: {words}") from None
+            raise ValueError(
+                f"another process is training the run in {folder}; wait for it, or choose another folder (--out)"
+            ) from None
         except OSError:  # a file system without locks
             pass
         yield

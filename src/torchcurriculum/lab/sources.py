@@ -168,8 +168,10 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
 def _nci1(recipe: Recipe, folder: Path, seed: int) -> Problem:
     graphs = load_tudataset(folder, "NCI1")
     if len(found := graphs.y.unique()) != 2:
-        words = f"NCI1_graph_labels.txt in {folder} is damaged: NCI1 has 2 classes, and there are {len(found)}"
-        raise ValueError(f"{words}; get it again from {ADDRESS.format(name='NCI1')}")
+        raise ValueError(
+            f"NCI1_graph_labels.txt in {folder} is damaged: NCI1 has 2 classes, and there are {len(found)}; "
+            f"get it again from {ADDRESS.format(name='NCI1')}"
+        )
     return _clean({part: graphs.part(rows) for part, rows in split(len(graphs), seed, 0.1, 0.1).items()}, 2)
 
 
@@ -259,8 +261,12 @@ def make_model(recipe: Recipe, problem: Problem) -> nn.Module:
     if recipe.weights is not None:
         left = load_weights(model, recipe.weights, strict=not recipe.partial_weights)
         if left:
-            words = f"{len(left)} of the network's {len(model.state_dict())} tensors keep their random values"
-            warnings.warn(f"{recipe.weights}: {words} ({first_of(left)})", stacklevel=2)
+            count = len(model.state_dict())
+            warnings.warn(
+                f"with {recipe.weights}, {len(left)} of the network's {count} tensors keep their random values "
+                f"({first_of(left)})",
+                stacklevel=2,
+            )
     return Resized(model, recipe.size) if recipe.size and isinstance(train, Arrays) else model
 
 

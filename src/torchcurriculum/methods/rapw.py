@@ -45,13 +45,13 @@ class RAPW(Remembering):
     - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label.
     - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, divided by the batch's sum of t, with
       :math:`t_y = m^{cv} p_y` for the given label and :math:`t_k = m^{cv} f^{c (1 - v)} p_k` for the others.
-      m is the row's largest p, and f the mean remembered probability of the labels that are believed. v says how wrong
-      labels fall, at the end of the plain epochs: 0 if on all other classes alike, 1 if on few. People confuse like
-      with like. Then labels are replaced in full, and a row counts by how sure it is. Labels drawn at random tell
-      nothing of such rows, and a network that has not learned what it believes is no teacher: they are left out.
+      m is the row's largest p, and f the mean remembered probability of the labels that are believed. v says on
+      which classes wrong labels fall, at the end of the plain epochs: 0 if evenly on all others, 1 if on few. People
+      confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
+      (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
-    A memory that is no better than guessing is not believed. Needs no noise rate, no clean labels and no pass of its
-    own. Of a ``loss_fn`` that is not cross-entropy, the part for the label is exchanged:
+    The weights stay uniform until the memory is better than guessing. RAPW needs no noise rate, no clean labels and no
+    extra pass. If ``loss_fn`` is not cross-entropy, its part for the label is replaced:
     :math:`L + \log \mathrm{softmax}_y - \sum_k t_k \log \mathrm{softmax}_k / \sum_k t_k`.
 
     Args:
@@ -216,7 +216,7 @@ class RAPW(Remembering):
         return step.normalise(self._target.sum(1).double().log())
 
     def loss(self, step: Step) -> Tensor:
-        """Cross-entropy with the targets; of another loss, the part for the label is exchanged."""
+        """Cross-entropy with the targets; in another loss, the part for the label is replaced."""
         weights = self.weigh(step)
         assert self._target is not None
         if self._target.shape[1] == 1:

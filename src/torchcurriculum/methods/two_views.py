@@ -1,4 +1,4 @@
-"""Two views: the answer to a weakly changed input is the target of a strongly changed one, around any method."""
+"""Two views, around any method: the answer to a weakly augmented input is the target of a strongly augmented one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PACE = 0.01  # share of a batch in the mean answer
 class TwoViews(Resizing, Wrapper):
     r"""Consistency between views: :math:`(L + r C) / (1 + r)`, with L the loss of the method inside on a weak view.
 
-    C is the cross-entropy between the network's answer to the weak view, taken as it is, and its output for a strong
-    view of the same input: answers are sharpened, balanced over the classes and counted by their largest probability
-    (``functional.views.answer``). It needs no labels, so that rows whose labels are not believed teach, too. r rises
+    C is the cross-entropy between the network's answer to the weak view, without a gradient, and its output for a
+    strong view of the same input. Answers are sharpened, balanced over the classes and weighted by their largest
+    probability (``functional.views.answer``). C needs no labels, so rows with doubtful labels also teach. r rises
     from 0 to 1 over the first ``ramp`` epochs. A step costs two forward and backward passes.
 
     Args:
@@ -36,7 +36,7 @@ class TwoViews(Resizing, Wrapper):
         ramp: Epochs over which r rises; ``for_run`` takes a tenth of the run.
         temperature: Of the answers, in (0, 1].
         weak: ``weak(x, generator) -> x``; shifts and flips of images by default. For inputs that are augmented
-            already, or that are no images, pass ``lambda x, generator: x``.
+            already, or that are not images, pass ``lambda x, generator: x``.
         strong: ``strong(x, generator) -> x`` of the weak view; a kind of RandAugment for images by default.
 
     Example:
@@ -95,7 +95,7 @@ class TwoViews(Resizing, Wrapper):
         return self.method.view(model, batch.with_(x=self.weak(batch.x, _generator(batch, "weak view"))))
 
     def loss(self, step: Step) -> Tensor:
-        """The loss of the method inside and the second view's."""
+        """The weighted mean of the inner method's loss and the consistency loss of the strong view."""
         share = min(1.0, (step.epoch - 1) / self.ramp) if self.ramp else 1.0
         if share == 0:
             return self.method.loss(step)
@@ -111,7 +111,7 @@ class TwoViews(Resizing, Wrapper):
         return (self.method.loss(step) + share * second) / (1 + share)
 
     def _usual(self, step: Step, logits: Tensor) -> Tensor:
-        """The mean answer, with this batch."""
+        """The running mean of the answers, updated with this batch."""
         if not self.usual.numel():
             self.usual = torch.full_like(logits[0], 1 / logits.shape[1]) if len(logits) else logits.sum(0) + 1
         if self._answered != (step.epoch, step.batch.step):
@@ -132,7 +132,7 @@ def _generator(batch: Batch, purpose: str) -> torch.Generator:
 register(
     "two-views",
     TwoViews,
-    "RAPW, and the answer to a weakly changed image is the target of a strongly changed one (ours)",
+    "RAPW; the answer to a weakly augmented image is the target of a strongly augmented one (ours)",
     when="Images with many wrong labels, and time for two passes. ResNet-18, 50 epochs, one fresh seed: CIFAR-10N "
     "91.0, CIFAR-100N 67.4; RAPW alone 88.8 and 65.6. It did not help a small network on CIFAR-10 with 40 % noise. "
     "Other inputs need their own views: TwoViews(method, ramp, weak=, strong=).",

@@ -203,8 +203,10 @@ class Record:
             return cls(n, meta, folder)
         if found.n != n:
             if not overwrite:
-                words = "pass overwrite=True to replace it, or another folder"
-                raise RecordError(f"{folder} holds a record of {found.n} rows, but this run has {n}; {words}")
+                raise RecordError(
+                    f"{folder} holds a record of {found.n} rows, but this run has {n}; "
+                    "pass overwrite=True to replace it, or another folder"
+                )
             return cls(n, meta, folder)
         record = cls._of(found)
         record._disk = Folder(found.path, n, found.ends)
@@ -261,8 +263,8 @@ class Record:
             try:
                 sink.write(row)
             except Exception as error:  # a failing tracker must not stop the run
-                words = f"{type(sink).__name__} failed on the row of epoch {row.get('epoch')}"
-                warnings.warn(f"{words} ({error!r:.200}); the run continues", stacklevel=3)
+                name, epoch = type(sink).__name__, row.get("epoch")
+                warnings.warn(f"{name} failed on epoch {epoch} ({error!r:.200}); the run continues", stacklevel=3)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sinks": []}
@@ -273,8 +275,10 @@ class Record:
         try:
             yield
         except OSError as error:
-            words = "the run continues, and the next epoch retries"
-            warnings.warn(f"the record in {self.folder} could not be written ({error}); {words}", stacklevel=4)
+            warnings.warn(
+                f"the record in {self.folder} could not be written ({error}); the run continues, the next epoch retries",
+                stacklevel=4,
+            )
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,8 +291,10 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
         try:
             json.dumps(plain[name])
         except (TypeError, ValueError) as error:
-            words = "must be a number, a string, or lists and dicts of them"
-            raise RecordError(f"{name!r} of an epoch {words}, got {type(value).__name__} ({error})") from None
+            raise RecordError(
+                f"{name!r} of an epoch must be a number, a string, or lists and dicts of them, "
+                f"got {type(value).__name__} ({error})"
+            ) from None
     return plain
 
 

@@ -102,8 +102,9 @@ def _read_100(folder: Path, name: str) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{path} is damaged: {name} has {len(content)} bytes, not {expected}; get {ADDRESS_100} again")
     x, y = _images(content, labels=2)
     if y.max() > 99 or (y.bincount(minlength=100) != of_each).any():
-        words = f"{name} does not hold {of_each} images of each of 100 classes"
-        raise ValueError(f"{path} is damaged: {words}; get {ADDRESS_100} again")
+        raise ValueError(
+            f"{path} is damaged: {name} does not hold {of_each} images of each of 100 classes; get {ADDRESS_100} again"
+        )
     return x, y
 
 

@@ -76,8 +76,8 @@ def _read(path: Path, task: str) -> Texts:
             raise ValueError(f"{path} is damaged: line {number} has {len(cells)} columns, not {len(names)}")
         *texts, label = (cells[place] for place in places)
         if label not in written:
-            words = f"line {number} has the label {label[:40]!r}, not {' or '.join(written)}"
-            raise ValueError(f"{path} is damaged: {words}")
+            known = " or ".join(written)
+            raise ValueError(f"{path} is damaged: line {number} has the label {label[:40]!r}, not {known}")
         rows.append((*texts, written.index(label)))
     *held, y = zip(*rows, strict=True)
     return *map(list, held), torch.tensor(y)
@@ -105,8 +105,10 @@ def _saved(folder: Path, task: str) -> Mapping[str, Any]:
     try:
         held: Mapping[str, Any] = load_from_disk(str(folder))
     except Exception as error:  # `datasets` raises many kinds of errors on damaged files
-        words = f"what `datasets` saved in {folder} is damaged ({type(error).__name__}: {error})"
-        raise ValueError(f"{words}; get {task} from {ADDRESS.format(task)}") from error
+        raise ValueError(
+            f"what `datasets` saved in {folder} is damaged ({type(error).__name__}: {error}); "
+            f"get {task} from {ADDRESS.format(task)}"
+        ) from error
     return held
 
 

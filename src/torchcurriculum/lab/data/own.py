@@ -35,8 +35,10 @@ def load_image_folder(folder: str | Path, seed: int = 0) -> tuple[dict[str, File
     if "valid" not in held:
         paths, y = held["train"]
         if len(y) < FEWEST:
-            words = f"there must be at least {FEWEST}, or a folder {Path(folder) / 'valid'}"
-            raise ValueError(f"{Path(folder) / 'train'} holds {len(y)} images; {words}")
+            raise ValueError(
+                f"{Path(folder) / 'train'} holds {len(y)} images; there must be at least {FEWEST}, or a folder "
+                f"{Path(folder) / 'valid'}"
+            )
         held |= {part: _rows(paths, y, rows) for part, rows in split(len(y), seed).items() if part != "test"}
     return {"train": held["train"], "valid": held["valid"], "test": held.get("test", held["valid"])}, classes
 

@@ -60,8 +60,9 @@ def _read(folder: Path, name: str, images: Path, classes: int) -> Files:
     for number, line in enumerate(read_lines(path, ADDRESS), 1):
         match = LINE.fullmatch(line)
         if match is None or int(match[2]) >= CLASSES:
-            words = f"line {number} is {line[:60]!r}, not a file's name and a class below {CLASSES}"
-            raise ValueError(f"{path} is damaged: {words}")
+            raise ValueError(
+                f"{path} is damaged: line {number} is {line[:60]!r}, not a file name and a class below {CLASSES}"
+            )
         if not match[1].isprintable() or match[1].startswith("/") or ".." in Path(match[1]).parts or "\\" in match[1]:
             raise ValueError(f"{path} is refused: line {number} names {match[1][:60]!r}, outside its folder")
         if int(match[2]) < classes:

@@ -76,7 +76,9 @@ def _from(kind: str, name: str, download: bool, **options: Any) -> Any:
         made = getattr(transformers, kind)
         return made.from_pretrained(place, local_files_only=not download, trust_remote_code=False, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        words = f"{name!r} is not a readable encoder: {' '.join(str(error).split())[:200]}"
-        raise ValueError(f"{words}. Pass a folder with config.json and model.safetensors, or 'minilm'") from error
+        raise ValueError(
+            f"{name!r} is not a readable encoder: {' '.join(str(error).split())[:200]}. "
+            "Pass a folder with config.json and model.safetensors, or 'minilm'"
+        ) from error
     finally:
         transformers.logging.set_verbosity(level)

@@ -22,7 +22,7 @@ from torchcurriculum.clean.pictures import open_picture, read_pictures
 from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.clean.text import read_texts, text_features
-from torchcurriculum.clean.userdata import UserData
+from torchcurriculum.clean.userdata import Column, UserData
 from torchcurriculum.clean.views import surely, train_views, two_views
 from torchcurriculum.cli import main
 
@@ -415,6 +415,14 @@ def test_exceptions_to_one_column_are_not_called_wrong() -> None:
         assert (found.issue.sum() > 30) == (data is clear)
         assert least <= sure.sum() <= most
         assert not ((found.issue | sure) & ~flips).any()
+
+
+def test_a_single_text_column_is_halved_by_its_directions() -> None:
+    data = made(np.arange(100) % 2, np.random.default_rng(0).normal(size=(100, 4)))
+    columns = [Column("label", "label", ""), Column("review", "text", "")]
+    assert len(train_views(dataclasses.replace(data, groups=np.ones(4, int), columns=columns))) == 2
+    columns[1] = Column("height", "number", "")
+    assert train_views(dataclasses.replace(data, groups=np.ones(4, int), columns=columns)) == []
 
 
 def test_columns_that_cannot_be_halved_call_nothing_wrong() -> None:

@@ -29,7 +29,7 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
 
     Args:
         features: (N, D).
-        groups: (D,) the column of each feature; all 0 where the features are directions of an embedding.
+        groups: (D,) the column of each feature.
         labels: (N,).
 
     Returns:
@@ -41,8 +41,6 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
         >>> [part.tolist() for part in two_views(x, np.array([1, 2, 3, 4]), np.arange(50) % 2)]
         [[0, 1], [2, 3]]
     """
-    if not groups.any():
-        return [np.arange(start, features.shape[1], 2) for start in (0, 1)] if features.shape[1] > 1 else []
     some = features[:: max(1, len(features) // SAMPLE)].astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         near = np.abs(np.nan_to_num(np.corrcoef(some.T))).reshape(len(groups), len(groups)) > ALIKE
@@ -70,8 +68,15 @@ def train_views(source: UserData, folds: int = 5, seed: int = 0, watch: Watch = 
         seed: As in ``train_folds``.
         watch: As in ``train_folds``.
     """
-    parts = two_views(source.features, source.groups, source.labels)
-    halves = [np.ascontiguousarray(source.features[:, part]) for part in parts]
+    x = source.features
+    taken = {column.taken for place, column in enumerate(source.columns) if place in source.groups}
+    if not source.groups.any() or taken == {"text"}:  # an embedding: its main directions are spread over both halves
+        size = x.shape[1]
+        x = x @ np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0].astype(np.float32)
+        parts = [np.arange(start, size, 2) for start in (0, 1)] if size > 1 else []
+    else:
+        parts = two_views(x, source.groups, source.labels)
+    halves = [np.ascontiguousarray(x[:, part]) for part in parts]
     options: dict[str, Any] = {"kinds": ("linear",), "seed": seed, "watch": watch}
     return [train_folds(x, source.labels, len(source.classes), folds, **options).probabilities for x in halves]
 

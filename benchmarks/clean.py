@@ -30,7 +30,7 @@ from torchcurriculum.audit import audit
 from torchcurriculum.clean.command import propose, without_unlearnt
 from torchcurriculum.clean.folds import VOTERS, train_folds
 from torchcurriculum.clean.reading import read
-from torchcurriculum.clean.views import surely
+from torchcurriculum.clean.views import surely, train_views
 from torchcurriculum.lab.provenance import environment
 
 FLIPS = 0.15
@@ -180,8 +180,9 @@ def measured(case: Case) -> dict[str, Any]:
     reading = time.process_time() - start
     by = train_folds(source.features, source.labels, len(source.classes), kinds=VOTERS[source.kind])
     source, by = without_unlearnt(source, by)
-    found = audit(source.labels, by.probabilities, classes=source.classes)
-    sure = surely(source, found)
+    views = train_views(source)
+    found = audit(source.labels, by.probabilities, views=views, classes=source.classes)
+    sure = surely(found, views)
     proposal = propose(source, found, by, sure)
     whole = time.process_time() - start
     assert found.suggested is not None

@@ -142,6 +142,13 @@ def diagram(rows: list[Row], name: str) -> str:
     return "\n".join(lines)
 
 
+def off(rows: list[Row]) -> list[str]:
+    """The bins of `quality` that are off by more than 5 points."""
+    total = np.sum([row["bins"] for row in rows], axis=0)
+    apart = [abs(said - happened) > 0.05 * max(count, 1) for count, said, happened in total]
+    return [f"{place / BINS:.1f} to {(place + 1) / BINS:.1f}" for place, one in enumerate(apart) if one]
+
+
 def coverage(rows: list[Row], name: str, values: tuple[Any, ...]) -> list[str]:
     lines = []
     for value in values:
@@ -170,7 +177,13 @@ def page(rows: list[Row], words: str, said: str) -> str:
     table += ["|---|---|---|---|---|---|"]
     table += [line for name, values in groups.items() for line in coverage(rows, name, values)]
     alarms = sum(row["called"] for row in clean)
+    bad = off(speak)
+    where = "; not in " + ", ".join(bad) if bad else ""
     return f"""# The audit's numbers: do they mean what they say?
+
+- Where the audit speaks ({len(speak)} of {len(rows)} cases), its interval of the share holds the truth in {inside}.
+- Of the labels called wrong, {falsely / max(called, 1):.1%} are right; on the {len(clean)} clean sets it calls {alarms}.
+- `quality` is within 5 points of the truth in {BINS - len(bad)} of {BINS} bins{where}.
 
 ```
 {words}
@@ -180,9 +193,8 @@ def page(rows: list[Row], words: str, said: str) -> str:
 three degrees of hardness, three classifiers, probabilities of five folds. The fixed numbers of the audit were chosen on
 other cases. "It speaks" where `health` is empty; elsewhere it calls nothing wrong.
 
-- The interval of the share holds the truth in **{inside} of {len(speak)}** cases in which the audit speaks.
-- Called wrong: {called:,}, falsely {falsely:,} ({falsely / max(called, 1):.1%}).
-- In the {len(clean)} clean cases: {alarms} called wrong.
+- It does not speak in {len(rows) - len(speak)} cases, most often because the network is against most labels.
+- Called wrong: {called:,}, falsely {falsely:,}.
 - Brier score of `quality`: {brier:.4f}.
 - Suggestions for labels rightly called wrong: {right / max(of, 1):.1%} of {of:,} are the true class.
 - AUROC on the same probabilities, mean of {len(both)} cases: audit {ours:.4f}, cleanlab's label quality {theirs:.4f}.

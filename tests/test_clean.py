@@ -22,8 +22,8 @@ from torchcurriculum.clean.pictures import open_picture, read_pictures
 from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.clean.text import read_texts, text_features
-from torchcurriculum.clean.userdata import UserData
-from torchcurriculum.clean.views import surely, two_views
+from torchcurriculum.clean.userdata import Column, UserData
+from torchcurriculum.clean.views import surely, train_views, two_views
 from torchcurriculum.cli import main
 
 from . import official
@@ -395,7 +395,7 @@ def made(labels: np.ndarray, features: np.ndarray) -> UserData:
     )
 
 
-def test_exceptions_to_one_column_are_not_surely_wrong_labels() -> None:
+def test_exceptions_to_one_column_are_not_called_wrong() -> None:
     draw = np.random.default_rng(0)
     true = np.repeat([0, 1], 200)
     flips = np.arange(400) % 10 == 0
@@ -409,9 +409,33 @@ def test_exceptions_to_one_column_are_not_surely_wrong_labels() -> None:
         shares = train_folds(data.features, given, 2, kinds=("linear",)).probabilities
         found = audit(given, shares)
         assert found.issue.sum() > 30, "both look alike to a classifier of all columns"
-        sure = surely(data, found)
+        views = train_views(data)
+        found = audit(given, shares, views=views)
+        sure = surely(found, views)
+        assert (found.issue.sum() > 30) == (data is clear)
         assert least <= sure.sum() <= most
-        assert not (sure & ~flips).any()
+        assert not ((found.issue | sure) & ~flips).any()
+
+
+def test_a_single_text_column_is_halved_by_its_directions() -> None:
+    data = made(np.arange(100) % 2, np.random.default_rng(0).normal(size=(100, 4)))
+    columns = [Column("label", "label", ""), Column("review", "text", "")]
+    assert len(train_views(dataclasses.replace(data, groups=np.ones(4, int), columns=columns))) == 2
+    columns[1] = Column("height", "number", "")
+    assert train_views(dataclasses.replace(data, groups=np.ones(4, int), columns=columns)) == []
+
+
+def test_columns_that_cannot_be_halved_call_nothing_wrong() -> None:
+    draw = np.random.default_rng(0)
+    true = np.repeat([0, 1], 200)
+    given = np.where(np.arange(400) % 10 == 0, 1 - true, true)
+    data = made(given, (draw.normal(size=400) + 6 * true)[:, None])
+    shares = train_folds(data.features, given, 2, kinds=("linear",)).probabilities
+    assert audit(given, shares).issue.sum() > 30
+    assert train_views(data) == []
+    found = audit(given, shares, views=[])
+    assert not found.issue.any()
+    assert "so all may be right" in found.summary()
 
 
 def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:

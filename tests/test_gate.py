@@ -16,6 +16,7 @@ from torchcurriculum.audit import Audit, audit
 from torchcurriculum.audit import channel as channels
 from torchcurriculum.audit.channel import Channel
 from torchcurriculum.audit.health import doubts_of_losses
+from torchcurriculum.audit.outside import Opinion, _without_exceptions
 from torchcurriculum.audit.result import called_wrong
 
 datasets = pytest.importorskip("sklearn.datasets")
@@ -129,6 +130,81 @@ def test_labels_that_all_go_to_the_next_class_are_found(rate: float, trees: bool
     assert found.share_low <= wrong.mean() <= found.share_high
     assert (found.issue & wrong).sum() > 0.65 * wrong.sum()
     assert (found.issue & ~wrong).sum() < 0.15 * found.issue.sum()
+
+
+# ---------------------------------------------------------------------- classes that overlap
+
+
+def _clusters(classes: int, draw: np.random.Generator) -> Table:
+    """Two clusters for each class, which reach into each other."""
+    y = draw.integers(0, classes, 1200)
+    centres = draw.normal(size=(classes, 2, 8)) * draw.uniform(1.2, 2.4)
+    return centres[y, draw.integers(0, 2, 1200)] + draw.normal(size=(1200, 8)), y
+
+
+def _cells(classes: int, draw: np.random.Generator) -> Table:
+    """Six columns of a few values, and labels that follow from them more or less."""
+    cells = draw.integers(0, 3, (1200, 6))
+    odds = sum(draw.normal(size=(3, classes))[cells[:, one]] for one in range(6)) * draw.uniform(0.6, 2)
+    y = (odds + draw.gumbel(size=(1200, classes))).argmax(axis=1)
+    return np.concatenate([cells == value for value in range(3)], axis=1).astype(np.float64), y
+
+
+def _exceptions(classes: int, draw: np.random.Generator) -> Table:
+    """One column tells the label, but for exceptions that no column tells; the others tell little."""
+    rule = draw.integers(0, classes, 1200)
+    y = np.where(draw.random(1200) < draw.uniform(0.05, 0.15), draw.integers(0, classes, 1200), rule)
+    little = draw.normal(size=(1200, 4)) + 0.3 * draw.normal(size=(classes, 4))[y]
+    return np.column_stack([np.eye(classes)[rule], little]), y
+
+
+OVERLAPPING = {"clusters": _clusters, "cells": _cells, "exceptions": _exceptions}
+
+
+def overlapping(kind: str, classes: int, noise: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Labels, which are wrong, and probabilities by all columns and by two halves."""
+    draw = np.random.default_rng([classes, len(kind), len(noise)])
+    x, true = OVERLAPPING[kind](classes, draw)
+    rates = {"clean": 0.0, "uniform": 0.1, "next": 0.2, "by class": 0.3 * draw.random(classes)}[noise]
+    step = 1 if noise == "next" else draw.integers(1, classes, len(true))
+    y = np.where(draw.random(len(true)) < np.broadcast_to(rates, classes)[true], (true + step) % classes, true)
+    left = np.arange(x.shape[1]) < classes if kind == "exceptions" else np.arange(x.shape[1]) % 2 == 0
+    views = [out_of_fold(x[:, part], y, classes) for part in (left, ~left)]
+    return y, y != true, out_of_fold(x, y, classes), views
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5, 10])
+@pytest.mark.parametrize("kind", OVERLAPPING)
+def test_exceptions_of_overlapping_classes_are_not_called_wrong(kind: str, classes: int) -> None:
+    for noise in ("clean", "uniform", "next", "by class"):
+        y, wrong, shares, views = overlapping(kind, classes, noise)
+        found = audit(y, shares, views=views)
+        called, falsely = int(found.issue.sum()), int((found.issue & ~wrong).sum())
+        assert falsely <= 0.07 * called + 2 * math.sqrt(0.07 * 0.93 * called), noise  # promised, and two sigmas
+        assert found.share_low <= wrong.mean() <= found.share_high, noise
+
+
+def test_without_views_exceptions_look_like_wrong_labels() -> None:
+    """So the test above can fail; and with views labels are still found where columns agree."""
+    y, wrong, shares, views = overlapping("exceptions", 10, "clean")
+    assert not wrong.any()
+    assert audit(y, shares).issue.sum() > 50
+    assert not audit(y, shares, views=views).issue.any()
+    x, true = CLEAN["digits"]()
+    y = flipped(true, 0.15, 10)
+    found = audit(y, out_of_fold(x, y, 10), views=[out_of_fold(x[:, start::2], y, 10) for start in (0, 1)])
+    assert (found.issue & (y != true)).sum() > 0.8 * (y != true).sum()
+    assert (found.issue & (y == true)).sum() < 0.07 * found.issue.sum()
+
+
+def test_the_share_without_exceptions_by_hand() -> None:
+    """12 % of 20 % without, and 20 % of 30 % and 16 % of 20 % with half of the columns: the slope is 0.8."""
+    none = np.zeros(0)
+    whole, half, same = (Opinion(none, none, none, *two) for two in ((0.12, 0.2), (0.2, 0.3), (0.16, 0.2)))
+    assert _without_exceptions(whole, [half, same]) == pytest.approx(0.0)  # (0.12 - 0.8 * 0.2) / 0.2 is below 0
+    weak = Opinion(none, none, none, 0.16, 0.3)
+    assert _without_exceptions(whole, [weak]) == pytest.approx((0.12 - 0.4 * 0.2) / 0.6)
+    assert _without_exceptions(whole, [same]) == pytest.approx(0.12)  # as sure as the whole: it tells nothing
 
 
 # ---------------------------------------------------------------------- broken probabilities
@@ -376,6 +452,13 @@ def test_names_of_classes_and_samples() -> None:
         ([0, 1], [[3.0, 1.0]] * 2, {}, "must sum to 1"),
         ([0, 1], [[0.5, math.nan]] * 2, {}, "must be finite"),
         ([0, 1], [0.5, 0.5], {}, r"shape \(N, C\)"),
+        (
+            [0, 1] * 99,
+            [[0.9, 0.1], [0.1, 0.9]] * 99,
+            {"views": [[[0.9, 0.1]]]},
+            r"views must be .* \(198, 2\), got \(1, 2\)",
+        ),
+        (Record(2), None, {"views": []}, "views goes with labels"),
         (Record(2), None, {"classes": ["a"]}, "classes goes with labels"),
         (Record(2), [[0.5, 0.5]] * 2, {}, "pred_probs goes with labels"),
     ],

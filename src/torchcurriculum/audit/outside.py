@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ TINY = 1e-9
 MISSED = (
     "Rows whose labels look wrong lie among rows of the same label, so the network has more likely not learnt them."
 )
+BORNE_OUT = 0.4  # of the labels that a view is against: so many must be wrong
 NEIGHBOURS, ASKED, CROWD = 10, 500, 20_000  # of a suspect; suspects; rows to choose the neighbours from
 OUTVOTED = (0.15, 0.4)  # share of suspects with more neighbours of the given label: so many, and more by the noise
 
@@ -32,6 +33,7 @@ def judge_outside(
     labels: Any,
     probabilities: Any,
     features: Any = None,
+    views: Sequence[Any] | None = None,
     classes: Sequence[object] | None = None,
     names: Sequence[object] | None = None,
 ) -> Audit:
@@ -44,10 +46,16 @@ def judge_outside(
     health = doubts_of_probabilities(shares.argmax(axis=1), given, count)
     quality, suggested, likely = np.full(n, np.nan), shares.argmax(axis=1), shares.max(axis=1).astype(np.float64)
     share, low, high = 0.0, 0.0, 1.0
+    by_views: list[Opinion] = []
     score = -np.log(np.clip(mine, TINY, 1))
     if not health:
-        quality, suggested, likely, share, against = _posterior(shares, given)
-        low, high = _interval(share, against, n)
+        whole = _posterior(shares, given)
+        quality, suggested, likely, share, against = whole
+        least = share
+        if views is not None:
+            by_views = [one for view in views if (one := _opinion(_checked(view), given, shares.shape)) is not None]
+            least = _without_exceptions(whole, by_views) if views and len(by_views) == len(views) else 0.0
+        low, high = _interval(share, against, n, least)
         suspects = quality < 0.5
         health = doubts_of_findings(suspects, given, share, against, count, called)
         if not health and features is not None:
@@ -57,7 +65,7 @@ def judge_outside(
         score = -_log_odds(quality) + TINY * score
     if health:
         quality, share, low, high = np.full(n, np.nan), 0.0, 0.0, 1.0
-    issue = called_wrong(quality, share, low)
+    issue = called_wrong(quality, share, low, [(one.quality, one.share) for one in by_views])
     return Audit(
         order=np.argsort(-score, kind="stable"),
         score=score,
@@ -76,8 +84,41 @@ def judge_outside(
     )
 
 
-def _posterior(shares: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Quality, suggestion and its probability; the share of wrong labels, and of those that the network is against."""
+class Opinion(NamedTuple):
+    """What probabilities say of each label, of the share of wrong ones, and of those that they are against."""
+
+    quality: np.ndarray
+    suggested: np.ndarray
+    likely: np.ndarray
+    share: float
+    against: float
+
+
+def _opinion(shares: np.ndarray, given: np.ndarray, shape: tuple[int, ...]) -> Opinion | None:
+    """A view's opinion; None where it is no better than chance."""
+    if shares.shape != shape:
+        raise ValueError(f"views must be probabilities of the same shape as pred_probs, {shape}, got {shares.shape}")
+    doubts = doubts_of_probabilities(shares.argmax(axis=1), given, shape[1])
+    return None if doubts else _posterior(shares, given)
+
+
+def _without_exceptions(whole: Opinion, views: Sequence[Opinion]) -> float:
+    r"""The share of wrong labels s*, without exceptions of nature that are taken for them.
+
+    A view with fewer columns is against more labels, but no more of them are wrong. If it finds more wrong ones all the
+    same, it takes a part b of its own mistakes for noise, and so does the whole: :math:`s - s* = b (a - s*)`, where s
+    is the share and a that of the labels that the whole is against. b is the slope of s over a. A view that is against
+    far more labels than are wrong tells too little to bear the whole out, so that s* may be 0.
+    """
+    if whole.share < BORNE_OUT * max(one.against for one in views):
+        return 0.0
+    more = np.array([max(0.0, one.against - whole.against) for one in views])
+    found = np.array([one.share - whole.share for one in views])
+    slope = max(0.0, float(found @ more) / max(float(more @ more), TINY))
+    return 0.0 if slope >= 1 else max(0.0, (whole.share - slope * whole.against) / (1 - slope))
+
+
+def _posterior(shares: np.ndarray, given: np.ndarray) -> Opinion:
     channel, n = fit_channel(shares, given), len(given)
     quality, likely, wrong, against = np.empty(n), np.empty(n), np.empty(n), np.empty(n, bool)
     suggested = np.empty(n, np.int64)
@@ -94,18 +135,18 @@ def _posterior(shares: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.nd
         posterior[rows, mine] = np.where(quality[part] < 0.5, -1.0, quality[part])
         suggested[part] = posterior.argmax(axis=1)
         likely[part] = posterior[rows, suggested[part]]
-    return quality, suggested, likely, float(wrong.mean()), float(against.mean())
+    return Opinion(quality, suggested, likely, float(wrong.mean()), float(against.mean()))
 
 
-def _interval(share: float, against: float, n: int) -> tuple[float, float]:
-    """An interval around the share of wrong labels.
+def _interval(share: float, against: float, n: int, least: float) -> tuple[float, float]:
+    """An interval around the share of wrong labels; ``least`` is what the views leave of it.
 
     The network disagrees with some labels that are right, a share h of all. Where it is too sure, such labels look
     wrong; and labels that it is unsure of may be wrong after all. So the share may be off by much of h, either way.
     """
     own = max(0.0, against - share)
     error = SIGMAS * math.sqrt((share * (1 - share) + 1 / n) / n)
-    return max(0.0, share - BELOW * own - error), min(1.0, share + ABOVE * own + error)
+    return max(0.0, min(share - BELOW * own, least) - error), min(1.0, share + ABOVE * own + error)
 
 
 def _as_given(table: np.ndarray, given: np.ndarray, suggested: np.ndarray, suspects: np.ndarray) -> float:

@@ -49,6 +49,7 @@ def audit(
     pred_probs: Any = None,
     *,
     features: Any = None,
+    views: Sequence[Any] | None = None,
     classes: Sequence[object] | None = None,
     names: Sequence[object] | None = None,
     score: str | None = None,
@@ -62,6 +63,10 @@ def audit(
             those of cross-validation.
         features: With labels, (N, ...) numbers that the rows were predicted from, or an embedding. With them the audit
             notices a network that missed a region, where rows that look wrong lie among rows of the same label.
+        views: With labels, (N, C) out-of-sample probabilities of models that saw only a part of the columns each, such
+            as one half and the other. An exception of nature contradicts some columns, a wrong label all of them. With
+            them only labels are called wrong that the views are against, too; an empty list says that the columns
+            cannot be split, and nothing is called wrong.
         classes: With labels, the names of the columns of ``pred_probs``; needed where labels are not numbers.
         names: With labels, what people call the samples.
         score: With a record, ranks by its ``"aum"``, ``"el2n"``, ``"forgetting"``, ``"grand"`` or ``"vog"`` (see
@@ -85,10 +90,11 @@ def audit(
             raise ValueError("audit needs a Record, or labels and pred_probs; there are no pred_probs")
         if score is not None:
             raise ValueError(f"score={score!r} goes with a Record; labels and pred_probs have no scores of a run")
-        return judge_outside(run, pred_probs, features, classes, names)
+        return judge_outside(run, pred_probs, features, views, classes, names)
     for name, value in {
         "pred_probs": pred_probs,
         "features": features,
+        "views": views,
         "classes": classes,
         "names": names,
     }.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,30 +15,45 @@ __all__ = ["Audit", "called_wrong", "class_names"]
 FALSELY = 0.07  # of the labels called wrong, at the most, that are expected to be right
 
 
-def called_wrong(quality: np.ndarray, share: float, low: float) -> np.ndarray:
+def called_wrong(
+    quality: np.ndarray, share: float, low: float, views: Sequence[tuple[np.ndarray, float]] = ()
+) -> np.ndarray:
     """(N,) bool, the labels called wrong: the most suspicious, while at most 7 % of them are expected to be right.
 
     Expected cautiously: as if only ``low`` of the labels were wrong, not ``share``. So the odds of each label are moved
-    by the ratio of the two. Nothing is called where ``low`` is 0, and little where the interval is wide.
+    by the ratio of the two. Nothing is called where ``low`` is 0, and little where the interval is wide. With views,
+    each of them must hold the label for wrong, too, and it is no worse than the geometric mean of what they say.
 
     Args:
         quality: (N,) the probability that the label is right; NaN where nothing is known.
         share: Estimated share of wrong labels.
         low: The lower end of its interval.
+        views: Quality and share by fewer columns each.
 
     Example:
         >>> quality = np.array([0.01, 0.2, 0.9, 0.02])
         >>> called_wrong(quality, 0.2, 0.15).tolist(), called_wrong(quality, 0.2, 0.02).tolist()
         ([True, False, False, True], [False, False, False, False])
+        >>> called_wrong(quality, 0.2, 0.15, [(np.array([0.01, 0.2, 0.9, 0.9]), 0.2)] * 2).tolist()
+        [True, False, False, False]
     """
     called = np.zeros(len(quality), bool)
     if low > 0:
-        odds = low * (1 - share) / (share * (1 - low))
-        cautious = quality / (quality + (1 - quality) * odds)
+        cautious = _moved(quality, share, low)
+        if views:
+            by_view = np.array([_moved(one, of, low) for one, of in views])
+            pooled = np.maximum(cautious, by_view.prod(axis=0) ** (1 / len(views)))
+            cautious = np.where(by_view.max(axis=0) < 0.5, pooled, 1.0)
         order = np.argsort(cautious)  # NaN comes last
         expected = np.cumsum(cautious[order]) / np.arange(1, len(order) + 1)
         called[order] = (expected <= FALSELY) & (cautious[order] < 0.5)
     return called
+
+
+def _moved(quality: np.ndarray, share: float, low: float) -> np.ndarray:
+    odds = low * (1 - share) / (share * (1 - low)) if share > low else 1.0
+    moved: np.ndarray = quality / (quality + (1 - quality) * odds)
+    return moved
 
 
 def class_names(record: Record) -> list[str] | None:

@@ -21,7 +21,7 @@ from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
 from .reading import read
 from .userdata import UserData
-from .views import surely
+from .views import surely, train_views
 
 __all__ = ["PAGE", "clean", "propose"]
 
@@ -73,8 +73,9 @@ def clean(
         x, y, classes = source.features, source.labels, len(source.classes)
         found_by = train_folds(x, y, classes, folds, epochs, kinds=VOTERS[source.kind], seed=seed, watch=progress)
         source, found_by = without_unlearnt(source, found_by)
-        found = audit(source.labels, found_by.probabilities, classes=source.classes, names=source.ids)
-        sure = surely(source, found, folds, seed, progress)
+        views = train_views(source, folds, seed, progress)
+        found = audit(source.labels, found_by.probabilities, views=views, classes=source.classes, names=source.ids)
+        sure = surely(found, views)
     proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)

@@ -105,7 +105,8 @@ def open_picture(path: Path) -> Any:
     except FileNotFoundError:
         raise FileNotFoundError(f"the image {path} is missing") from None
     except Exception as error:  # Pillow raises many kinds of errors on damaged files
-        raise ValueError(f"{path} cannot be read as an image: {' '.join(str(error).split())[:120]}") from error
+        why = " ".join(str(error).replace(f" {str(path)!r}", "").split())[:120]
+        raise ValueError(f"{path} cannot be read as an image: {why}") from error
 
 
 def _in_eight_bits(opened: Any, form: str | None, image: Any) -> Any:

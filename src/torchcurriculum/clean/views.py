@@ -1,12 +1,15 @@
-"""Which labels are surely wrong: two separate halves of the columns must agree.
+"""Two halves of the columns, which must agree before a label is called wrong.
 
 If a label does not follow from the columns (who survives, which customer leaves), exceptions look like wrong labels to
 every classifier. But they contradict only a few columns, while a wrong label contradicts all of them. So classifiers
-are trained on two halves of the columns that are not correlated with each other, and a label is surely wrong only if
-the audits of both halves, and of the whole, call it wrong and suggest the same other class.
+are trained on two halves of the columns that are not correlated with each other; see ``views`` of ``audit``. A label is
+surely wrong only if the audits of both halves, and of the whole, call it wrong and suggest the same other class.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +17,7 @@ from ..audit import Audit, audit
 from .folds import train_folds
 from .userdata import UserData, Watch
 
-__all__ = ["surely", "two_views"]
+__all__ = ["surely", "train_views", "two_views"]
 
 SURE = 0.95  # probability of the suggested label by all columns
 ALIKE = 0.85  # correlation of features from which on their columns stay together
@@ -26,7 +29,7 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
 
     Args:
         features: (N, D).
-        groups: (D,) the column of each feature; all 0 where the features are directions of an embedding.
+        groups: (D,) the column of each feature.
         labels: (N,).
 
     Returns:
@@ -38,8 +41,6 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
         >>> [part.tolist() for part in two_views(x, np.array([1, 2, 3, 4]), np.arange(50) % 2)]
         [[0, 1], [2, 3]]
     """
-    if not groups.any():
-        return [np.arange(start, features.shape[1], 2) for start in (0, 1)] if features.shape[1] > 1 else []
     some = features[:: max(1, len(features) // SAMPLE)].astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         near = np.abs(np.nan_to_num(np.corrcoef(some.T))).reshape(len(groups), len(groups)) > ALIKE
@@ -58,26 +59,39 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
     return [np.flatnonzero(np.isin(of, first)), np.flatnonzero(~np.isin(of, first))]
 
 
-def surely(source: UserData, found: Audit, folds: int = 5, seed: int = 0, watch: Watch = lambda *_: None) -> np.ndarray:
-    """(N,) bool: the wrong labels that may be changed without review.
+def train_views(source: UserData, folds: int = 5, seed: int = 0, watch: Watch = lambda *_: None) -> list[np.ndarray]:
+    """(N, C) probabilities by each half of the columns, by logistic regression; none if they cannot be halved.
 
     Args:
         source: The data.
-        found: The audit by all columns.
         folds: As in ``train_folds``.
         seed: As in ``train_folds``.
         watch: As in ``train_folds``.
     """
-    assert found.suggested is not None
+    x = source.features
+    taken = {column.taken for place, column in enumerate(source.columns) if place in source.groups}
+    if not source.groups.any() or taken == {"text"}:  # an embedding: its main directions are spread over both halves
+        size = x.shape[1]
+        x = x @ np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0].astype(np.float32)
+        parts = [np.arange(start, size, 2) for start in (0, 1)] if size > 1 else []
+    else:
+        parts = two_views(x, source.groups, source.labels)
+    halves = [np.ascontiguousarray(x[:, part]) for part in parts]
+    options: dict[str, Any] = {"kinds": ("linear",), "seed": seed, "watch": watch}
+    return [train_folds(x, source.labels, len(source.classes), folds, **options).probabilities for x in halves]
+
+
+def surely(found: Audit, views: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) bool: the wrong labels that may be changed without review.
+
+    Args:
+        found: The audit by all columns.
+        views: Of ``train_views``.
+    """
+    assert found.given is not None
     assert found.suggestion_probability is not None
     sure = found.issue & (found.suggestion_probability >= SURE)
-    views = two_views(source.features, source.groups, source.labels) if sure.any() else []
-    if not views:
-        return np.zeros(len(sure), bool)
-    for view in views:
-        x = np.ascontiguousarray(source.features[:, view])
-        shares = train_folds(x, source.labels, len(source.classes), folds, kinds=("linear",), seed=seed, watch=watch)
-        by_half = audit(source.labels, shares.probabilities)
-        assert by_half.suggested is not None
+    for shares in views:
+        by_half = audit(found.given, shares)
         sure &= by_half.issue & (by_half.suggested == found.suggested)
     return sure

@@ -182,7 +182,7 @@ def page(rows: list[Row], words: str, said: str) -> str:
     return f"""# The audit's numbers: do they mean what they say?
 
 - Where the audit speaks ({len(speak)} of {len(rows)} cases), its interval of the share holds the truth in {inside}.
-- Of the labels called wrong, {falsely / max(called, 1):.1%} are right; on the {len(clean)} clean sets it calls {alarms}.
+- Of the labels called wrong, {falsely / max(called, 1):.1%} are right; on {len(clean)} clean sets it calls {alarms}.
 - `quality` is within 5 points of the truth in {BINS - len(bad)} of {BINS} bins{where}.
 
 ```

@@ -276,7 +276,7 @@ class Record:
             yield
         except OSError as error:
             warnings.warn(
-                f"the record in {self.folder} could not be written ({error}); the run goes on, and tries again",
+                f"the record in {self.folder} could not be written ({error}); the run continues, and tries again",
                 stacklevel=4,
             )
 

@@ -181,8 +181,7 @@ def test_exceptions_of_overlapping_classes_are_not_called_wrong(kind: str, class
         found = audit(y, shares, views=views)
         called, falsely = int(found.issue.sum()), int((found.issue & ~wrong).sum())
         assert falsely <= 0.07 * called + 2 * math.sqrt(0.07 * 0.93 * called), noise  # promised, and two sigmas
-        if kind != "exceptions":  # to the interval of the share, exceptions that no column tells are wrong labels
-            assert found.share_low <= wrong.mean() <= found.share_high, noise
+        assert found.share_low <= wrong.mean() <= found.share_high, noise
 
 
 def test_without_views_exceptions_look_like_wrong_labels() -> None:

@@ -24,6 +24,7 @@ TINY = 1e-9
 MISSED = (
     "Rows whose labels look wrong lie among rows of the same label, so the network has more likely not learnt them."
 )
+BORNE_OUT = 0.4  # of the labels that a view is against: so many must be wrong
 NEIGHBOURS, ASKED, CROWD = 10, 500, 20_000  # of a suspect; suspects; rows to choose the neighbours from
 OUTVOTED = (0.15, 0.4)  # share of suspects with more neighbours of the given label: so many, and more by the noise
 
@@ -106,8 +107,11 @@ def _without_exceptions(whole: Opinion, views: Sequence[Opinion]) -> float:
 
     A view with fewer columns is against more labels, but no more of them are wrong. If it finds more wrong ones all the
     same, it takes a part b of its own mistakes for noise, and so does the whole: :math:`s - s* = b (a - s*)`, where s
-    is the share and a that of the labels that the whole is against. b is the slope of s over a.
+    is the share and a that of the labels that the whole is against. b is the slope of s over a. A view that is against
+    far more labels than are wrong tells too little to bear the whole out, so that s* may be 0.
     """
+    if whole.share < BORNE_OUT * max(one.against for one in views):
+        return 0.0
     more = np.array([max(0.0, one.against - whole.against) for one in views])
     found = np.array([one.share - whole.share for one in views])
     slope = max(0.0, float(found @ more) / max(float(more @ more), TINY))

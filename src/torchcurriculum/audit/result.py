@@ -21,8 +21,8 @@ def called_wrong(
     """(N,) bool, the labels called wrong: the most suspicious, while at most 7 % of them are expected to be right.
 
     Expected cautiously: as if only ``low`` of the labels were wrong, not ``share``. So the odds of each label are moved
-    by the ratio of the two. Nothing is called where ``low`` is 0, and little where the interval is wide. With views, a
-    label is no worse than they say in the mean.
+    by the ratio of the two. Nothing is called where ``low`` is 0, and little where the interval is wide. With views,
+    each of them must hold the label for wrong, too, and it is no worse than the geometric mean of what they say.
 
     Args:
         quality: (N,) the probability that the label is right; NaN where nothing is known.
@@ -41,7 +41,9 @@ def called_wrong(
     if low > 0:
         cautious = _moved(quality, share, low)
         if views:
-            cautious = np.maximum(cautious, np.mean([_moved(one, of, low) for one, of in views], axis=0))
+            by_view = np.array([_moved(one, of, low) for one, of in views])
+            pooled = np.maximum(cautious, by_view.prod(axis=0) ** (1 / len(views)))
+            cautious = np.where(by_view.max(axis=0) < 0.5, pooled, 1.0)
         order = np.argsort(cautious)  # NaN comes last
         expected = np.cumsum(cautious[order]) / np.arange(1, len(order) + 1)
         called[order] = (expected <= FALSELY) & (cautious[order] < 0.5)

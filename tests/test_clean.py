@@ -395,6 +395,12 @@ def made(labels: np.ndarray, features: np.ndarray) -> UserData:
     )
 
 
+def test_a_fold_that_leaves_one_class_to_learn_from_tells_nothing() -> None:
+    labels = np.repeat([0, 1], 10)
+    found = train_folds(labels[:, None].astype(np.float32), labels, 2, kinds=("linear", "trees"))
+    assert found.probabilities.tolist() == [[0.5, 0.5]] * 20
+
+
 def test_exceptions_to_one_column_are_not_called_wrong() -> None:
     draw = np.random.default_rng(0)
     true = np.repeat([0, 1], 200)

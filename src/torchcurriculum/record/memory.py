@@ -276,7 +276,8 @@ class Record:
             yield
         except OSError as error:
             warnings.warn(
-                f"the record in {self.folder} could not be written ({error}); the run continues, the next epoch retries",
+                f"the record in {self.folder} could not be written ({error}); the run continues, and "
+                "the next epoch retries",
                 stacklevel=4,
             )
 

@@ -34,7 +34,7 @@ def test_the_first_tutorial_runs_from_an_empty_folder(tmp_path: Path) -> None:
     _, found, fixed, trained = follow(TUTORIAL, tmp_path)
     assert re.search(r"About [\d.]+% of the labels are wrong", found)
     called = re.findall(r"(\d+) of 398 are called wrong", found)
-    assert 60 < int(called[0]) < 100  # 80 are
+    assert 40 < int(called[0]) < 90  # 80 are
     assert "wrote patients-fixed.csv" in fixed
     given, better = ((tmp_path / name).read_text().splitlines() for name in ("patients.csv", "patients-fixed.csv"))
     changed = sum(one != other for one, other in zip(given, better, strict=True))

@@ -60,7 +60,11 @@ QUESTIONS = [
     Question(
         "Which method should I use?",
         "which-method.md",
-        (r"\*\*clean labels\*\* \| `vanilla`", r"\*\*many wrong labels\*\* \| `[\w-]+`", r"95 % interval"),
+        (
+            r"\*\*clean labels\*\* \| `vanilla`",
+            r"\*\*many wrong labels, given by people\*\* \| `[\w-]+`",
+            r"95 % interval",
+        ),
         code=True,
     ),
     Question("What does it cost?", "speed.md", (r"What does a curriculum cost", r"\| 1\.\d+ \|")),

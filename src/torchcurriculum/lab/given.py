@@ -35,7 +35,7 @@ def loss_named(name: str, recipe: Recipe, labels: Tensor, classes: int) -> nn.Mo
     """A loss function by the word in a recipe's options; counts and the true noise rate come from the recipe's data."""
     if name not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {name!r}")
-    return LOSSES[name](recipe, labels.cpu().bincount(minlength=classes))
+    return LOSSES[name](recipe, labels.cpu().bincount(minlength=classes).clamp_min(1))  # noise may empty a class
 
 
 def _transition(classes: int, rate: float) -> Tensor:

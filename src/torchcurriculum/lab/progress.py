@@ -120,10 +120,12 @@ class Progress(AbstractContextManager["Progress"]):
 
 def _rich_live() -> Any:
     try:
+        from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
     except ImportError:
         return None
-    bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=20), transient=True)
+    # rich's own console keeps the width that the terminal had when it was first used
+    bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=20), console=Console(), transient=True)
     bar.add_task("", total=None)
     return bar

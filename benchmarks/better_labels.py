@@ -9,14 +9,13 @@ Only the training files are read, unless `test=1`. 5,000 rows of the training se
 clean labels and are the validation split; the clean labels of the other 45,000 are used for reporting only. Decision 5
 is the protocol; `docs/results/better-labels.md` has the figures. RAPW is the library's: it plans each epoch, gives the
 targets and takes the epoch's predictions in, and only the step on these targets is captured here. Needs torch and
-NumPy, and a GPU; on a CPU, try `limit=512 width=8 epochs=2 batch=64`.
+NumPy, and a GPU; on a CPU, try `limit=512 net=simple epochs=2 batch=64`.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import math
 import subprocess
@@ -32,6 +31,8 @@ from torch.nn import functional as F
 from torchcurriculum import Batch, Epoch, Step, methods
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer, strong
+from torchcurriculum.lab.data.cifar_n import load_cifar_n
+from torchcurriculum.lab.models.resnet import resnet18
 from torchcurriculum.lab.models.small import simple_cnn
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -63,46 +64,12 @@ class Config:
     ramp: float = 0.1  # share of the epochs over which it rises
     temper: float = 0.5  # temperature of that answer
     net: str = "resnet"  # or simple: the paper's Simple-CNN
-    width: int = 64
     limit: int = 0
     every: int = 10  # epochs between evaluations
     compile: int = 1
     benchmark: int = 1  # cuDNN's own search
     dump: str = ""  # epochs, joined by +, whose memory is written beside the results
     test: int = 0
-
-
-class Block(nn.Module):
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.short: nn.Module = nn.Identity()
-        if stride > 1 or inputs != width:
-            self.short = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.short(x))
-
-
-class ResNet18(nn.Module):
-    """3x3 stem, no pooling before the first stage."""
-
-    def __init__(self, classes: int, width: int = 64) -> None:
-        super().__init__()
-        w = [width, width, 2 * width, 4 * width, 8 * width]
-        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
-        stages = [(Block(a, b, 1 + (k > 0)), Block(b, b, 1)) for k, (a, b) in enumerate(itertools.pairwise(w))]
-        self.stages = nn.Sequential(*[block for stage in stages for block in stage])
-        self.fc = nn.Linear(8 * width, classes)
-        for part in self.modules():
-            if isinstance(part, nn.Conv2d):
-                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.stages(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
@@ -120,18 +87,6 @@ def read_cifar(root: Path, classes: int, part: str) -> tuple[np.ndarray, np.ndar
     return np.ascontiguousarray(images), raw[:, head - 1].astype(np.int64)
 
 
-def read_noisy(path: Path, key: str, clean: np.ndarray) -> np.ndarray:
-    """Labels of CIFAR-N, checked row by row against CIFAR's."""
-    build = np._core.multiarray._reconstruct
-    kinds = [build, (build, "numpy.core.multiarray._reconstruct"), np.ndarray, np.dtype]
-    kinds += [type(np.dtype(t)) for t in (np.int64, np.int32, np.float64, np.uint8, np.str_)]
-    with torch.serialization.safe_globals(kinds):
-        data = torch.load(path, weights_only=True)
-    if not np.array_equal(np.asarray(data["clean_label"]), clean):
-        raise SystemExit(f"{path.name}: clean_label differs from CIFAR's labels; use the files in their original order")
-    return np.asarray(data[key]).astype(np.int64)
-
-
 def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
     """Tensors x, y, clean (training rows), valid_x, valid_y and, if asked for, test_x, test_y; and C."""
     classes = 100 if "100" in cfg.set else 10
@@ -142,7 +97,11 @@ def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
         x, clean = read_cifar(root, classes, "train")
     y = clean.copy()
     if cfg.set in NOISY:
-        y = read_noisy(root / NOISY[cfg.set][0], NOISY[cfg.set][1], clean)
+        file, name = NOISY[cfg.set]
+        labels = load_cifar_n(root / file)
+        if not np.array_equal(labels["clean_label"], clean):
+            raise SystemExit(f"{file}: clean_label differs from CIFAR's labels; use the files in their original order")
+        y = labels[name]
     elif "-n" in cfg.set:
         wrong = draw.random(len(y)) < int(cfg.set.split("-n")[1]) / 100
         y = np.where(wrong, (clean + draw.integers(1, classes, len(y))) % classes, clean)
@@ -220,7 +179,7 @@ class Trainer:
         self.dtype = torch.bfloat16 if dev == "cuda" else torch.float32
 
         def build() -> nn.Module:
-            return simple_cnn(classes) if cfg.net == "simple" else ResNet18(classes, cfg.width)
+            return simple_cnn(classes) if cfg.net == "simple" else resnet18(classes)
 
         self.net = build().to(dev, memory_format=torch.channels_last)
         self.avg = build().to(dev, memory_format=torch.channels_last).requires_grad_(False)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchcurriculum import Record, methods
 from torchcurriculum.audit import audit
 from torchcurriculum.cli import main
-from torchcurriculum.lab import evaluation, trainer
+from torchcurriculum.lab import compare, evaluation, trainer
 from torchcurriculum.lab.compare import format_markdown, format_published, format_table, table_of
 from torchcurriculum.lab.given import LOSSES
 from torchcurriculum.lab.literature import SOURCES, figures, published
@@ -441,6 +441,15 @@ def test_what_options_ask_for_by_a_word(tmp_path: Path) -> None:
     assert all(moved), "it starts from the same weights and was trained"
     with pytest.raises(ValueError, match="loss must be one of gce, .* got 'none'"):
         row("vanilla@none")
+
+
+def test_figures_do_not_say_where_the_weights_lay() -> None:
+    one = record("x", "vanilla", 0, 0.5)
+    one.append({**one.epochs[0], "epoch": 2, "seconds": 1.0})
+    one.meta["recipe"]["weights"] = "/home/somebody/weights.safetensors"
+    (row,) = compare.figures({"vanilla": [one]})
+    assert row["recipe"]["weights"] == "weights.safetensors"
+    assert one.meta["recipe"]["weights"] == "/home/somebody/weights.safetensors"
 
 
 def test_the_page_of_every_method(monkeypatch: pytest.MonkeyPatch) -> None:

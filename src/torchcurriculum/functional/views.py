@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .precision import at_least_float32
+from .rapw import sharpen
 
 __all__ = ["answer", "strong", "weak"]
 
 OPERATIONS = 13
-RAREST = 0.2  # a class counts as at least this share of an even one
 
 
 def weak(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -80,8 +80,7 @@ def answer(logits: Tensor, usual: Tensor, temperature: float) -> Tensor:
         >>> answer(logits, torch.tensor([0.5, 0.5]), 0.5)               # 64 : 4 is 0.94 : 0.06, times 0.94
         tensor([[0.8858, 0.0554]])
     """
-    own = (logits / temperature).softmax(1) / usual.clamp_min(RAREST / logits.shape[1])
-    own = own / own.sum(1, keepdim=True)
+    own = sharpen(logits.softmax(1), usual, 1 / temperature)
     return own * own.amax(1, keepdim=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..record import Record
@@ -181,7 +182,7 @@ def figures(runs: Runs) -> list[dict[str, Any]]:
     keys = ("method", "seed", "recipe", "environment", "pd_threshold", "pd_epoch")
     return [
         {
-            **{key: record.meta[key] for key in keys if key in record.meta},
+            **{key: _without_paths(record.meta[key]) for key in keys if key in record.meta},
             "best": record.epochs[best_epoch(record) or 0],
             "last": record.epochs[-1],
             "seconds": float(record.column("seconds").sum()),
@@ -190,3 +191,10 @@ def figures(runs: Runs) -> list[dict[str, Any]]:
         for record in records
         if record.epochs
     ]
+
+
+def _without_paths(value: Any) -> Any:
+    """A recipe with the name of its file of weights, without the folder."""
+    if isinstance(value, Mapping) and isinstance(value.get("weights"), str):
+        return {**value, "weights": Path(value["weights"]).name}
+    return value

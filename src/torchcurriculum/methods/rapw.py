@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core import Epoch, Step, checks
 from ..functional.rapw import above_guessing, believed, channel, likeliest_power, sharpen, trust, unevenness
+from ..functional.selection import row_uniform
 from ._base.remembering import Remembering, classes_of
 from .registry import register
 
@@ -21,7 +22,6 @@ FIRST_POWER = 1.5  # of the memory when the channel is counted
 SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 HELD = 1e-6  # what a held row counts beside others
-SCATTER = -7046029254386353131  # an odd number, 2 ** 64 divided by the golden ratio
 GAP = 0.05  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
@@ -196,9 +196,7 @@ class RAPW(Remembering):
     def _held(self, index: Tensor) -> Tensor:
         """Which of these rows are held back: scattered over the set, the same in every run and however it grows."""
         share = 0.0 if self.grows else min(0.2, max(0.05, 200 / self.n))
-        mixed = (index + 1) * SCATTER  # in 64 bits, which overflow
-        mixed = (mixed ^ (mixed >> 32)) * SCATTER
-        return ((mixed >> 32 & 0xFFFF) < round(0x10000 * share)) & (self.late == 0)
+        return (row_uniform(index, 0) < share) & (self.late == 0)
 
     def weigh(self, step: Step) -> Tensor:
         """What each row counts, normalised over the global batch; the memory takes the predictions in afterwards."""

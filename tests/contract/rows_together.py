@@ -13,7 +13,6 @@ from .row import Row
 
 ESTIMATED = "RAPW holds rows back and then believes labels by its memory; nothing makes its weights equal"
 MIXING = "Mixed mixes inputs whatever the weights; equal weights give plain mixup, not vanilla"
-REPLACED = "labels that are taken for wrong are replaced, so the loss of the given ones rises"
 PAIRS = "partners are drawn within a rank's part of the batch"
 
 
@@ -85,7 +84,6 @@ ROWS = [
         make=both_rapw,
         zero=lambda data: both_rapw(data, 1.0),
         zero_reason=ESTIMATED,
-        trains_reason=REPLACED,
         measure="running",
     ),
     Row("both-spl", make=both_spl, zero=lambda data: both_spl(data, 1.0, math.inf)),

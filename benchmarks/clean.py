@@ -189,12 +189,14 @@ def measured(case: Case) -> dict[str, Any]:
     true = np.array([case.truth[one] for one in source.ids], dtype=object)
     names = np.array(source.classes, dtype=object)
     wrong = names[source.labels] != true
+    check = np.isin(source.rows, [one.row for one in proposal.rows if not one.called])
     result = {
         "data": case.words, "rows": len(source), "wrong": int(wrong.sum()), "called": int(found.issue.sum()),
         "called wrong": int((found.issue & wrong).sum()), "sure": int(sure.sum()),
+        "check": int(check.sum()), "check wrong": int((check & wrong).sum()),
         "sure right": int((names[found.suggested[sure]] == true[sure]).sum()), "auroc": auroc(found.score, wrong),
         "share": [found.share, found.share_low, found.share_high], "health": found.health,
-        "cpu reading": round(reading), "cpu": round(whole), "proposed": len(proposal.rows),
+        "cpu reading": round(reading), "cpu": round(whole),
     }  # fmt: skip
     start = time.process_time()
     from cleanlab.filter import find_label_issues
@@ -210,37 +212,32 @@ def measured(case: Case) -> dict[str, Any]:
 
 
 def lines(results: list[dict[str, Any]]) -> Iterator[str]:
-    head = (
-        "data",
-        "rows",
-        "wrong",
-        "called (wrong)",
-        "recall",
-        "precision",
-        "changed (right)",
-        "AUROC",
-        "share",
-        "CPU s",
-    )
+    head = ["data", "rows", "wrong", "called (wrong)", "precision", "to check (wrong)", "found", "changed (right)"]
+    head += ["AUROC", "share", "CPU s"]
     yield f"| {' | '.join(head)} |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---" * len(head) + "|"
     for one in results:
         for who in ("", "cleanlab "):
             called, hit = one[f"{who}called"], one[f"{who}called wrong"]
-            recall = f"{hit / one['wrong']:.1%}" if one["wrong"] else "-"
             precision = f"{hit / called:.1%}" if called else "-"
             share, low, high = one["share"]
             ranked = "-" if one["auroc"] is None else f"{one[f'{who}auroc']:.4f}"
-            rest = ["", ranked, "", ""]
+            check, rest = "", ["", ranked, "", ""]
             if not who:
+                check, hit = f"{one['check']} ({one['check wrong']})", hit + one["check wrong"]
                 told = "says nothing: " + one["health"][0] if one["health"] else f"{share:.1%} [{low:.1%}, {high:.1%}]"
                 rest = [f"{one['sure']} ({one['sure right']})", ranked, told, str(one["cpu"])]
+            found = f"{hit / one['wrong']:.1%}" if one["wrong"] else "-"
             first = (
                 [one["data"], str(one["rows"]), str(one["wrong"])]
                 if not who
                 else ["cleanlab, same probabilities", "", ""]
             )
-            yield "| " + " | ".join([*first, f"{called} ({hit})", recall, precision, *rest]) + " |"
+            yield (
+                "| "
+                + " | ".join([*first, f"{called} ({one[f'{who}called wrong']})", precision, check, found, *rest])
+                + " |"
+            )
 
 
 def large(rows: int, columns: int, place: Path) -> None:

@@ -444,6 +444,24 @@ def test_columns_that_cannot_be_halved_call_nothing_wrong() -> None:
     assert "so all may be right" in found.summary()
 
 
+def test_what_is_not_called_wrong_is_there_to_check(tmp_path: Path) -> None:
+    wrong = set(range(0, 400, 14))
+    columns = {"size": lambda row: f"{number(row) + 6 * (row % 2):.2f}"}  # one column cannot be halved
+    write(tmp_path / "x.csv", columns, 400, label=lambda row: "ab"[(row % 2) ^ (row in wrong)])
+    said = list[str]()
+    proposal = clean(tmp_path / "x.csv", tmp_path / "fixed.csv", tmp_path / "review", echo=said.append)
+    assert proposal.called == []
+    assert len(wrong & {one.row for one in proposal.rows}) > 0.9 * len(wrong)
+    assert len(proposal.rows) < 1.5 * len(wrong)
+    assert all(one.suggested == {"a": "b", "b": "a"}[one.given] for one in proposal.rows)
+    assert "No label is called wrong" in "\n".join(said)
+    assert "Check by hand" in "\n".join(said)
+    assert (tmp_path / "fixed.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
+    page = (tmp_path / "review" / "review.html").read_text()
+    assert "Check by hand" in page
+    assert "are wrong" not in page.replace("of all labels are wrong", "")
+
+
 def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
     labels = np.array([0] * 60 + [1] * 60 + [2] * 6)
     data = made(labels, np.ones((126, 2)))

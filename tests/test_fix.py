@@ -145,6 +145,7 @@ def proposal(source: Source) -> Proposal:
         Suspect(0, "cat", "dog", 0.02, "1", 0.97, sure=True),
         Suspect(2, "-1", "cat", 0.3, "3", 0.6),
         Suspect(3, "cat", None, 0.4, "4"),
+        Suspect(1, "dog", "cat", 0.1, "2", 0.9, called=False),
     ]
     return Proposal(source, ["cat", "dog", "-1"], 4, rows)
 
@@ -161,10 +162,10 @@ def test_a_proposal_changes_what_it_is_sure_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "probability", "expected"),
     [
-        ("relabel", 0.5, b"id,label,x\n1,dog,5\n2,dog,6\n3,cat,7\n4,cat,8\n"),
+        ("relabel", 0.5, b"id,label,x\n1,dog,5\n2,cat,6\n3,cat,7\n4,cat,8\n"),
         ("relabel", 0.99, b"id,label,x\n1,cat,5\n2,dog,6\n3,-1,7\n4,cat,8\n"),
         ("drop", None, b"id,label,x\n2,dog,6\n3,-1,7\n4,cat,8\n"),
-        ("drop", 0.5, b"id,label,x\n2,dog,6\n4,cat,8\n"),
+        ("drop", 0.5, b"id,label,x\n4,cat,8\n"),
         ("weight", None, b"id,label,x,label_weight\n1,cat,5,0.02\n2,dog,6,1\n3,-1,7,0.3\n4,cat,8,0.4\n"),
     ],
 )
@@ -207,8 +208,8 @@ def test_decisions_from_either_file(tmp_path: Path, name: str, mode: str, expect
 
 def test_a_label_of_a_person_is_not_the_proposals(tmp_path: Path) -> None:
     source = table(tmp_path)
-    with pytest.raises(ValueError, match="the proposal has no row 1 with the label 'dog'"):
-        Decisions.of(proposal(source), [Decision(1, "dog", "keep")])
+    with pytest.raises(ValueError, match="the proposal has no row 1 with the label 'bird'"):
+        Decisions.of(proposal(source), [Decision(1, "bird", "keep")])
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (("rows", 0, "quality"), None, "row 7: quality must be a number from 0 to 1, got None"),
         (("rows", 0, "suggested"), "cat", "row 7 is marked sure but suggests no other label"),
         (("rows", 0, "sure"), "yes", "row 7: sure must be true or false"),
+        (("rows", 0, "called"), 1, "row 7: called must be true or false"),
+        (("rows", 0, "called"), False, "row 7 is marked sure but not called wrong"),
         (("rows", 0, "evil"), 1, "a row has unknown parts: 'evil'"),
         (("rows", 0, "show"), {"picture": "https://host/x.png"}, "row 7: show.picture must be a data URI"),
         (("rows", 0, "show"), {"picture": "data:image/svg+xml;base64,AAAA"}, "row 7: show.picture must be a data URI"),

@@ -92,6 +92,14 @@ def test_the_answer_comes_first() -> None:
     assert "5 of them are sure enough to be changed without review" in text
     source = proposal().source
     assert "None of 10 labels is called wrong" in page(Proposal(source, ["a"], 10))
+    row = Suspect(0, "a", "b", 0.1, called=False)
+    checked = page(Proposal(source, ["a", "b"], 10, [row]))
+    assert "None of 10 labels is called wrong" in checked
+    assert "1 label fits its row worse than another one. Check by hand" in checked
+    assert "are wrong" not in checked
+    both = page(Proposal(source, ["a", "b"], 10, [Suspect(1, "a", "b", 0.1), row]))
+    assert "1 of 10 labels looks wrong" in both
+    assert "1 more label fits its row worse" in both
     sick = page(Proposal(source, ["a"], 10, health=["The run diverged."]))
     assert "These labels could not be judged" in sick
     assert "<li>The run diverged.</li>" in sick

@@ -5,6 +5,7 @@ Needs the package ``playwright`` and Debian's ``chromium``; nothing is downloade
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_page(proposal(), place / "review.html")
     write_page(proposal(text=EVIL), place / "evil.html")
     write_page(proposal(10_000), place / "large.html")
+    held = proposal()
+    rows = [*held.rows[:20], *(dataclasses.replace(row, called=False) for row in held.rows[20:])]
+    write_page(dataclasses.replace(held, rows=rows), place / "check.html")
     return place
 
 
@@ -158,6 +162,23 @@ def test_filters_order_and_the_matrix(browser: Any, folder: Path) -> None:
         page.locator(".card").first.get_by_role("button", name="Keep").click()
         page.locator("#state").select_option("open")
         assert "of 59" in page.locator("#where").inner_text()
+        assert opened.said == []
+
+
+def test_rows_to_check_are_not_accepted_with_the_others(browser: Any, folder: Path) -> None:
+    with Opened(browser, folder / "check.html") as opened:
+        page = opened.page
+        assert page.get_by_role("heading", level=1).inner_text() == "20 of 1,000 labels look wrong"
+        page.locator("#all").click()
+        assert page.locator("#count").inner_text() == "18 of 60 decided"  # two have no suggestion
+        page.locator("#state").select_option("called")
+        assert "of 20" in page.locator("#where").inner_text()
+        page.locator("#state").select_option("check")
+        assert "of 40" in page.locator("#where").inner_text()
+        assert page.locator(".card .badge").first.inner_text() == "to check"
+        assert "right with" not in page.locator(".card").first.inner_text()
+        page.locator("#all").click()
+        assert page.locator("#count").inner_text() == "54 of 60 decided"
         assert opened.said == []
 
 

@@ -79,7 +79,7 @@ def clean(
     proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
-    for line in _lines(source, found, proposal):
+    for line in _lines(found, proposal):
         echo(line)
     echo(f"\nwrote {path} and {page}")
     if out is not None:
@@ -89,7 +89,8 @@ def clean(
             echo(f"wrote {written}")
     elif proposal.rows:
         echo(f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}")
-        echo(f"to write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED")
+        then = "to" if any(one.sure for one in proposal.rows) else "after that, to"
+        echo(f"{then} write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED")
     return proposal
 
 
@@ -101,7 +102,7 @@ def propose(
     drop: Sequence[str] = (),
     features: str | None = None,
 ) -> Proposal:
-    """A proposal from an audit: the rows with labels that look wrong, the most suspicious first.
+    """A proposal from an audit: the labels called wrong, then those to check, since another class fits better.
 
     Args:
         source: The data.
@@ -113,15 +114,21 @@ def propose(
     """
     assert found.suggested is not None
     assert found.suggestion_probability is not None
-    rows = [int(row) for row in found.order if found.issue[row]]
+    best = by.probabilities.argmax(1)
+    doubtful = (found.quality < 0.5) | ((best != source.labels) & np.isfinite(found.quality))
+    called = [int(row) for row in found.order if found.issue[row]]
+    check = [int(row) for row in found.order if doubtful[row] and not found.issue[row]]
     evidence, notes = _Evidence(source), [*source.notes]
-    if rows and not sure.any():
+    if called and not sure.any():
         notes.append("No label is sure enough to be changed without review: two halves of the columns must agree.")
     suspects = []
-    for place, row in enumerate(rows):
-        suggested, likely = int(found.suggested[row]), float(found.suggestion_probability[row])
-        given = int(source.labels[row])
+    for place, row in enumerate([*called, *check]):
+        given, suggested = int(source.labels[row]), int(found.suggested[row])
+        likely = round(float(found.suggestion_probability[row]), 4) if suggested != given else None
+        suggested = suggested if suggested != given else int(best[row])
         why, first = evidence(row, given, suggested)
+        if not why or not found.issue[row]:
+            why = f"{why} {_opinion(source, by.probabilities[row], given, suggested)}".strip()
         suspects.append(
             Suspect(
                 row=int(source.rows[row]),
@@ -129,9 +136,10 @@ def propose(
                 given=source.classes[given],
                 suggested=source.classes[suggested],
                 quality=round(float(found.quality[row]), 4),
-                suggestion_probability=round(likely, 4),
+                suggestion_probability=likely,
+                called=bool(found.issue[row]),
                 sure=bool(sure[row]),
-                why=why or _opinion(source, by.probabilities[row], given, suggested),
+                why=why,
                 show=_shown(source, row, first) if place < SHOWN else {},
             )
         )
@@ -174,7 +182,7 @@ def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
 def _opinion(source: UserData, shares: np.ndarray, given: int, suggested: int) -> str:
     names = source.classes
     return (
-        f"Networks that did not see this label predict {names[suggested]!r} with {shares[suggested]:.0%} and "
+        f"Classifiers that did not see this label predict {names[suggested]!r} with {shares[suggested]:.0%} and "
         f"{names[given]!r} with {shares[given]:.0%}."
     )
 
@@ -216,20 +224,19 @@ class _Evidence:
         return (words if parts else ""), names
 
 
-def _lines(source: UserData, found: Audit, proposal: Proposal) -> list[str]:
+def _lines(found: Audit, proposal: Proposal) -> list[str]:
     """A summary for the terminal."""
-    lines = [found.summary()]
-    if not proposal.rows and not found.health:
-        lines.append("The most suspicious ones, to check by hand:")
-        lines += [f"  {source.ids[row]:<24} {source.classes[source.labels[row]]}" for row in found.order[:TOP]]
+    lines, called = [found.summary()], proposal.called
+    if called:
+        lines.append(f"{sum(one.sure for one in called):,} of these are sure enough to be changed without review.")
+    if len(called) < len(proposal.rows):
+        lines.append(proposal.to_check())
     if not proposal.rows:
         return lines
-    lines.append(f"{sum(one.sure for one in proposal.rows):,} of these are sure enough to be changed without review.")
-    pairs = Counter((one.given, one.suggested) for one in proposal.rows)
+    pairs = Counter((one.given, one.suggested) for one in called or proposal.rows)
     lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
     lines.append("The most suspicious:")
     for one in proposal.rows[:TOP]:
-        lines.append(
-            f"  {(one.id or '')[:40]:<24} right with {one.quality:.1%}  {one.given} -> {one.suggested}  {one.why}"
-        )
+        right = f"right with {one.quality:.1%}  " if one.called else ""
+        lines.append(f"  {(one.id or '')[:40]:<24} {right}{one.given} -> {one.suggested}  {one.why}")
     return lines

@@ -171,6 +171,7 @@ def _fiftyone(proposal: Proposal) -> dict[str, str]:
                 "suggested": row.suggested,
                 "quality": row.quality,
                 "suggestion_probability": row.suggestion_probability,
+                "called": row.called,
                 "sure": row.sure,
                 "why": row.why,
                 "row": row.row,
@@ -186,7 +187,8 @@ def _datasets(proposal: Proposal) -> dict[str, str]:
     lines = []
     for row in proposal.rows:
         held: dict[str, Any] = {name: getattr(row, name) for name in ("row", "id", "given", "suggested", "quality")}
-        held |= {"suggestion_probability": row.suggestion_probability, "sure": row.sure, "why": row.why}
+        held |= {"suggestion_probability": row.suggestion_probability, "called": row.called, "sure": row.sure}
+        held["why"] = row.why
         if proposal.source.kind == "pictures":
             held["image"] = str(folder / (row.id or ""))
         held |= {name: row.show[name] for name in ("text", "values") if row.show.get(name)}

@@ -67,8 +67,9 @@ def planned(
         decisions: If given, only these are applied; undecided rows stay unchanged.
         mode: ``"relabel"`` writes the new labels; ``"drop"`` removes every row that would get one; ``"weight"`` keeps
             all rows and labels, and weights each by the probability that its label is right: 1 where a person kept it,
-            0 where a person changed or dropped it, and the proposal's ``quality`` for other suspects.
-        min_probability: Instead of the sure rows, change those whose suggested label has at least this probability.
+            0 where a person changed or dropped it, and the proposal's ``quality`` for others called wrong.
+        min_probability: Instead of the sure rows, change those whose suggested label has at least this probability,
+            called wrong or not.
 
     Example:
         >>> from torchcurriculum.clean import Suspect
@@ -103,7 +104,7 @@ def planned(
             changes.append(Change(one.row, one.id, one.given, "relabel", "review", label=new))
     for row in () if proposal is None else proposal.rows:
         if mode == "weight":
-            if row.row not in decided:
+            if row.row not in decided and row.called:
                 weight = round(float(row.quality), 6)
                 changes.append(Change(row.row, row.id, row.given, "weight", "proposal", weight=weight))
             continue

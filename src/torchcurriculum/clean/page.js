@@ -125,13 +125,13 @@ function cardOf(row, place) {
     if (event.key === "Escape") other.blur();
   });
   const card = make("li", { class: "card", tabindex: "-1", "data-row": row.row, "data-place": place, onfocusin: () => choose(place) },
-    make("p", { class: "name" }, name(row), row.sure ? make("span", { class: "sure" }, "sure") : null),
+    make("p", { class: "name" }, name(row), row.sure || !row.called ? make("span", { class: "badge" }, row.sure ? "sure" : "to check") : null),
     ...shown(row),
     make("p", { class: "labels" }, make("span", {}, "given "), make("b", {}, row.given),
       row.suggested === null ? make("span", {}, " and no better one known") : make("span", {}, " fits better as "),
       row.suggested === null ? null : make("b", { class: "new" }, row.suggested)),
-    make("p", { class: "small" }, `The given label is right with ${percent(row.quality)}` +
-      (row.suggestion_probability === null ? "." : `, the suggested one with ${percent(row.suggestion_probability)}.`) + (row.why ? " " + row.why : "")),
+    make("p", { class: "small" }, (!row.called ? "" : `The given label is right with ${percent(row.quality)}` +
+      (row.suggestion_probability === null ? ". " : `, the suggested one with ${percent(row.suggestion_probability)}. `)) + row.why),
     make("div", { class: "buttons" },
       row.suggested === null ? null : button("accept", "Accept", "a"), button("keep", "Keep", "k"), button("drop", "Drop", "d"), other),
     make("p", { class: "decision", role: "status" }));
@@ -168,6 +168,7 @@ function fits(row) {
   const state = $("state").value, one = decided.get(row.row), text = $("find").value.trim().toLowerCase();
   if (state === "open" && one) return false;
   if (state === "sure" && !row.sure) return false;
+  if (state === "called" && !row.called || state === "check" && row.called) return false;
   if (WORDS[state] && !(one && one.decision === state)) return false;
   if ($("given").value !== "" && row.given !== data.classes[$("given").value]) return false;
   if ($("suggested").value !== "" && row.suggested !== data.classes[$("suggested").value]) return false;
@@ -184,7 +185,7 @@ function render() {
   $("where").textContent = view.length ? `${(first + 1).toLocaleString("en")} to ${Math.min(first + SIZE, view.length).toLocaleString("en")} of ${view.length.toLocaleString("en")}` : "Nothing fits these filters.";
   $("before").disabled = !first;
   $("after").disabled = first / SIZE + 1 >= pages;
-  const open = view.filter(row => row.suggested !== null && !decided.has(row.row)).length;
+  const open = acceptable().length;
   $("all").textContent = `Accept the ${open.toLocaleString("en")} undecided of these`;
   $("all").hidden = !open;
   for (const button of document.querySelectorAll("#matrix button")) {
@@ -192,6 +193,10 @@ function render() {
   }
   highlight();
   say();
+}
+// Those to check are accepted one by one, or all together where nothing else is shown.
+function acceptable() {
+  return view.filter(row => row.suggested !== null && !decided.has(row.row) && (row.called || $("state").value === "check"));
 }
 function highlight() {
   for (const card of $("cards").children) card.classList.toggle("current", Number(card.dataset.place) === current);
@@ -238,7 +243,7 @@ $("undo").addEventListener("click", undo);
 $("json").addEventListener("click", () => download("decisions.json", asJson()));
 $("csv").addEventListener("click", () => download("decisions.csv", asCsv()));
 $("all").addEventListener("click", () => {
-  decide(view.filter(row => row.suggested !== null && !decided.has(row.row)).map(row => [row.row, { decision: "accept", label: row.suggested }]));
+  decide(acceptable().map(row => [row.row, { decision: "accept", label: row.suggested }]));
   render();
 });
 for (const button of document.querySelectorAll("#matrix button")) button.addEventListener("click", () => {

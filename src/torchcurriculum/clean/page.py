@@ -118,13 +118,13 @@ def _json(data: object) -> str:
 
 def _answer(proposal: Proposal) -> str:
     """The number of labels that look wrong, which ones, and how sure that is."""
-    rows, total, share = proposal.rows, proposal.total, proposal.share
+    called, total, share = proposal.called, proposal.total, proposal.share
     if proposal.health:
         head = "These labels could not be judged"
-    elif not rows:
+    elif not called:
         head = f"None of {total:,} labels is called wrong"
     else:
-        head = f"{len(rows):,} of {total:,} labels {'looks' if len(rows) == 1 else 'look'} wrong"
+        head = f"{len(called):,} of {total:,} labels {'looks' if len(called) == 1 else 'look'} wrong"
     parts = []
     if proposal.health:
         reasons = "".join(f"<li>{escape(sentence)}</li>" for sentence in proposal.health)
@@ -132,17 +132,19 @@ def _answer(proposal: Proposal) -> str:
     if share.estimate is not None and not proposal.health:
         between = "" if share.low is None or share.high is None else f" (between {share.low:.1%} and {share.high:.1%})"
         parts.append(f"<p>About <b>{share.estimate:.1%}</b> of all labels are wrong{between}.</p>")
-    if rows and not proposal.health:
-        sure = sum(row.sure for row in rows)
-        wrong = sum(1 - row.quality for row in rows)
-        words = f"By their probabilities, about {wrong:,.0f} of the {len(rows):,} labels below are wrong"
+    if called and not proposal.health:
+        sure = sum(row.sure for row in called)
+        wrong = sum(1 - row.quality for row in called)
+        words = f"By their probabilities, about {wrong:,.0f} of these {len(called):,} are wrong"
         certain = f"; {sure:,} of them are sure enough to be changed without review" if sure else ""
         parts.append(f"<p>{words}{certain}.</p>")
-        pairs = Counter((row.given, row.suggested) for row in rows if row.suggested not in (None, row.given))
+        pairs = Counter((row.given, row.suggested) for row in called if row.suggested not in (None, row.given))
         often = [f"<b>{escape(given)}</b> that fits better as <b>{escape(str(new))}</b> ({count:,})"
                  for (given, new), count in pairs.most_common(PAIRS)]  # fmt: skip
         if often:
             parts.append(f"<p>Most often: {'; '.join(often)}.</p>")
+    if check := proposal.to_check():
+        parts.append(f"<p>{escape(check)}</p>")
     parts += [f'<p class="missing">{escape(note)}</p>' for note in proposal.notes]
     return f"<header><h1>{escape(head)}</h1>\n{''.join(parts)}</header>\n"
 
@@ -191,7 +193,8 @@ def _review(save: str) -> str:
 <kbd>p</kbd> page before</p>
 <div class="bar">
 <label>Show <select id="state"><option value="">all</option><option value="open">not decided</option>
-<option value="sure">sure</option><option value="accept">accepted</option><option value="keep">kept</option>
+<option value="sure">sure</option><option value="called">called wrong</option>
+<option value="check">to check</option><option value="accept">accepted</option><option value="keep">kept</option>
 <option value="drop">dropped</option><option value="other">another label</option></select></label>
 <label>Given <select id="given"><option value="">any</option></select></label>
 <label>Suggested <select id="suggested"><option value="">any</option></select></label>

@@ -100,6 +100,7 @@ class Suspect:
         why: One sentence.
         show: Its preview: ``values`` (a mapping from column to text, the strongest evidence first), ``text``, and
             ``picture`` (a small one, as a data URI).
+        called: Whether the label is called wrong; if not, it is for a person to check, and may be an exception.
     """
 
     row: int
@@ -111,6 +112,7 @@ class Suspect:
     sure: bool = False
     why: str = ""
     show: Mapping[str, Any] = field(default_factory=dict)
+    called: bool = True
 
     def __post_init__(self) -> None:
         name = f"row {self.row!r}"
@@ -120,7 +122,10 @@ class Suspect:
         _require(self.quality is not None, f"{name}: quality must be a number from 0 to 1, got None")
         for key in ("quality", "suggestion_probability"):
             _probability(getattr(self, key), f"{name}: {key}")
-        _require(isinstance(self.sure, bool), f"{name}: sure must be true or false, got {self.sure!r}")
+        for key in ("called", "sure"):
+            flag = getattr(self, key)
+            _require(isinstance(flag, bool), f"{name}: {key} must be true or false, got {flag!r}")
+        _require(self.called or not self.sure, f"{name} is marked sure but not called wrong")
         changed = self.suggested is not None and self.suggested != self.given
         _require(changed or not self.sure, f"{name} is marked sure but suggests no other label")
         _check_show(self.show, name)
@@ -134,7 +139,7 @@ class Proposal:
         source: The data.
         classes: All labels that occur, as text.
         total: Number of rows examined.
-        rows: The suspects, the most suspicious first.
+        rows: The suspects: those called wrong, then those to check, the most suspicious first in each.
         share: The share of wrong labels.
         health: Reasons why the findings cannot be trusted; empty if they can.
         method: What was trained, in words.
@@ -171,6 +176,20 @@ class Proposal:
         _require(len({one.row for one in self.rows}) == len(self.rows), "a row occurs twice among the suspects")
         _require(len(set(self.classes)) == len(self.classes), "a class occurs twice")
         _require(not self.health or not any(one.sure for one in self.rows), "an unhealthy run must not mark rows sure")
+
+    @property
+    def called(self) -> list[Suspect]:
+        """The rows whose labels are called wrong, without those to check."""
+        return [row for row in self.rows if row.called]
+
+    def to_check(self) -> str:
+        """A sentence on the rows to check; empty if there are none."""
+        count = len(self.rows) - len(self.called)
+        if not count:
+            return ""
+        more = " more" if self.called else ""
+        them = "label fits its row" if count == 1 else "labels fit their rows"
+        return f"{count:,}{more} {them} worse than another one. Check by hand: these may be exceptions, not mistakes."
 
     @property
     def key(self) -> str:

@@ -52,7 +52,7 @@ def digits_recipe(rate: float) -> Recipe:
 def digits_runs(seeds: list[int], rates: list[float]) -> Iterator[Run]:
     for rate in rates:
         for seed in seeds:
-            for name in ("vanilla", "apw-e"):
+            for name in ("vanilla", "apw-e", "rapw"):
                 with tempfile.TemporaryDirectory() as folder:
                     record = train(digits_recipe(rate), name, seed, Path(folder), lambda *_: None)
                 yield digits_name(rate), name, record

@@ -223,7 +223,7 @@ class Fix:
         file = Delimited(raw, source.encoding or "utf-8", source.separator or ",", source.quotes)
         rows = {change.row for change in self.changes}
         self._compare(file.labels(source.label or "", rows))
-        if source.id is not None and source.id in file.header:
+        if source.id is not None and file.header.count(source.id) == 1:
             self._compare(file.labels(source.id, rows), "id")
         if self.mode == "weight":
             new = file.weighted(WEIGHT, {change.row: f"{change.weight:g}" for change in self.changes})

@@ -178,3 +178,18 @@ def test_durations_and_a_named_index_of_a_parquet_file(tmp_path: Path) -> None:
     source = read_table(tmp_path / "x.parquet")
     assert {one.name: one.taken for one in source.columns} == {"kind": "label", "customer": "id", "wait": "number"}
     assert source.ids[:3] == ["k0", "k7", "k14"]
+
+
+@pytest.mark.parametrize(("held", "new", "found"), [([0, 1, 1], "7", 7), ([True, False, True], "false", False)])
+def test_a_label_that_no_row_of_a_parquet_file_has(tmp_path: Path, held: list, new: str, found: object) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "x.parquet"
+    pandas.DataFrame({"kind": held}).to_parquet(path)
+    source = Source(str(path), "table", digest(path), label="kind")
+    fix = Fix(source, planned(None, Decisions([Decision(0, str(held[0]), "other", new)])))
+    assert pandas.read_parquet(fix.write(tmp_path / "y.parquet")[0])["kind"].tolist() == [found, *held[1:]]
+
+
+def test_a_label_of_blanks_is_refused() -> None:
+    with pytest.raises(ValueError, match="row 3: label must be a text, got '  '"):
+        Decision(3, "ash", "other", "  ")

@@ -269,16 +269,18 @@ class Fix:
             table = table.append_column(WEIGHT, pa.array(weights))
         else:
             gone = set[int]()
-            for change in self.changes:
-                if change.label is None:
-                    gone.add(change.row)
-                else:
-                    held[change.row] = kinds.get(change.label, change.label)
             field = table.schema.field(place)
+            plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             try:
-                plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+                for change in self.changes:
+                    if change.label is None:
+                        gone.add(change.row)
+                    elif change.label in kinds:
+                        held[change.row] = kinds[change.label]
+                    else:  # a label that no row has
+                        held[change.row] = pa.scalar(change.label).cast(plain).as_py()
                 values = pa.array(held, plain).cast(field.type)
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 raise ValueError(
                     f"a new label does not fit the column {field.name!r} ({field.type}): {error}"
                 ) from None

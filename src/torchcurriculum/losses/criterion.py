@@ -149,6 +149,7 @@ class Weighted(nn.Module):
         super().__init__()
         if method.changes_batches:
             raise TypeError(f"{type(method).__name__} changes the batch, which a criterion cannot; use Curriculum")
+        checks.check_task(method, criterion, None)
         rows = getattr(method, "n", 1 if grows else n)
         if n is not None and not grows and rows != n:
             raise ValueError(f"{type(method).__name__} was made for {rows} rows, but n={n}; omit n, or make it for {n}")

@@ -26,7 +26,7 @@ UNIT = re.compile(  # a currency, a number and a unit
 FORM = r"[+-]?(?:(?:\d{{1,3}}(?:{0}\d{{3}})+|\d+)(?:{1}\d*)?|{1}\d+)(?:[eE][+-]?\d+)?"
 FORMS = {".": re.compile(FORM.format(",", r"\.")), ",": re.compile(FORM.format(r"\.", ","))}
 DATES: tuple[str, ...] = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y")
-DATES += ("%d/%m/%y",)
+DATES += ("%d/%m/%y", "%d-%m-%y")
 DATES += ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2}, \d{4}.*")
@@ -176,7 +176,7 @@ def _bare(some: list[str]) -> Callable[[Any], Any]:
         before = after = ""
 
     def bare(cells: Any) -> Any:
-        cells = cells.str.removeprefix(before).str.removesuffix(after).str.strip()
+        cells = cells.str.removeprefix(before).str.removesuffix(after).str.strip().str.replace("−", "-")  # U+2212
         return cells.str.replace(r"^\((.*\d.*)\)$|^(.*\d)-$", r"-\1\2", regex=True)
 
     return bare

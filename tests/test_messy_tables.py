@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 import warnings
 from collections.abc import Callable
@@ -117,6 +118,7 @@ def test_classes_that_mean_nothing_found_are_classes(tmp_path: Path) -> None:
         lambda number: f"({-number:.2f})" if number < 0 else f"{number:.2f}",
         lambda number: f"(${-number:.2f})" if number < 0 else f"${number:.2f}",
         lambda number: f"{-number:.2f}-" if number < 0 else f"{number:.2f}",
+        lambda number: f"{number:.2f}".replace("-", "\N{MINUS SIGN}"),
     ],
 )
 def test_numbers_with_units_and_in_brackets_are_numbers(tmp_path: Path, form: Callable[[float], str]) -> None:
@@ -193,3 +195,43 @@ def test_a_label_that_no_row_of_a_parquet_file_has(tmp_path: Path, held: list, n
 def test_a_label_of_blanks_is_refused() -> None:
     with pytest.raises(ValueError, match="row 3: label must be a text, got '  '"):
         Decision(3, "ash", "other", "  ")
+
+
+def test_a_cell_longer_than_pythons_limit(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    path = written(
+        tmp_path,
+        "note,kind",
+        lambda row: f"{f'{KINDS[row % 3]} grows here ' * (9000 if row == 3 else 1)}{row},{KINDS[row % 3]}",
+    )
+    assert len(read_table(path, features="tfidf")) == ROWS
+    assert csv.field_size_limit() == limit
+
+
+def test_utf_32_and_a_tab_as_it_is_typed(tmp_path: Path) -> None:
+    path = written(tmp_path, "a\tkind", lambda row: f"{value(row)}\t{KINDS[row % 3]}")
+    path.write_bytes(path.read_text().encode("utf-32"))
+    layout = read_table(path, sep="\\t").layout
+    assert (layout["encoding"], layout["separator"]) == ("utf-32", "\t")
+    file = Delimited(path.read_bytes(), "utf-32", "\t")
+    assert file.relabelled("kind", {0: "elm"}).decode("utf-32") == path.read_bytes().decode("utf-32").replace(
+        "ash", "elm", 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"PK\x03\x04rest", "is a spreadsheet or a zip archive, not text; save it as CSV"),
+        (b"\x1f\x8b\x08\x00rest", "is compressed, not text; save it as CSV"),
+        (b'"a", "kind"\n1, "ash"\n', "has a blank before a quote; remove the blanks after separators"),
+        (
+            b"Trees of 2023,,\n,,\na,b,kind\n1,2,ash\n3,4,elm\n",
+            "2 of 3 columns have no name in it; delete the lines above",
+        ),
+    ],
+)
+def test_files_that_are_not_tables_yet(tmp_path: Path, raw: bytes, words: str) -> None:
+    (tmp_path / "x.csv").write_bytes(raw)
+    with pytest.raises(ValueError, match=words):
+        read_table(tmp_path / "x.csv")

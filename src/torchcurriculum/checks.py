@@ -171,8 +171,9 @@ def check_task(method: nn.Module, criterion: Any, y: Any) -> None:
     else:
         return
     words = f"{type(needy).__name__} needs classes: targets must be one whole number per row, but {found}"
-    hint = "or pass classes=, which is 2 for several labels and for single logits"
-    raise TypeError(f"{words}; use another method{'; ' + hint if hasattr(needy, 'classes') else ''}")
+    told = hasattr(needy, "classes") and not isinstance(criterion, REGRESSION)
+    hint = "; or pass classes=, which is 2 for several labels and for single logits" if told else ""
+    raise TypeError(f"{words}; use another method{hint}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:

@@ -18,6 +18,11 @@ LINES = 200  # records used to detect the separator
 BLOCK = 2**22
 END = "\x1eend"  # appended to the file: if it ends up inside a cell, a quote was never closed
 LONGEST = 2**27  # characters of a cell; Python's own limit of 131,072 is too small for long texts
+OTHERS = {
+    b"PK\x03\x04": "a spreadsheet or a zip archive",
+    b"\xd0\xcf\x11\xe0": "an Excel file",
+    b"\x1f\x8b": "compressed",
+}
 BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",  # begins as that of UTF-16
@@ -96,6 +101,9 @@ def _encoding(path: Path) -> str:
         head = file.read(4096)
     if not head.strip():
         raise ValueError(f"{path} is damaged: it is empty")
+    for mark, what in OTHERS.items():
+        if head.startswith(mark):
+            raise ValueError(f"{path} is {what}, not text; save it as CSV")
     for mark, name in BOMS.items():
         if head.startswith(mark):
             return name

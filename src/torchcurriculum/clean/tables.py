@@ -71,6 +71,10 @@ def read_table(
     path = Path(path)
     frame, layout, lines, bad = _parquet(path, sep, encoding) if _is_parquet(path) else _csv(path, sep, encoding, watch)
     names = [str(name) for name in frame.columns]
+    nameless = sum(_no_name(name) and bool((frame[name] != "").any()) for name in names)
+    if nameless > len(names) / 2:
+        words = f"but {nameless} of {len(names)} columns have no name in it; delete the lines above the names"
+        raise ValueError(f"the first line of {path} must name the columns, {words}")
     target = _target(path, names, label)
     _check_named(path, names, target, [*drop, *([] if id is None else [id])])
     rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
@@ -196,7 +200,7 @@ def _csv(
     layout = find_layout(path, sep, encoding)
     size, every = path.stat().st_size, records(path, layout)
     head = [name.strip() for name in next(every)[1]]
-    _check_head(path, head)
+    _check_head(path, head, layout)
     wider = [cells[len(head) :] == [""] for _, cells in islice(records(path, layout), 1, LINES)]
     head += [""] * (any(wider) and all(wider))  # each line but the first ends with a separator
     names, width = _once(head), len(head)
@@ -234,7 +238,9 @@ def _csv(
     return frame, layout, lines, bad
 
 
-def _check_head(path: Path, head: list[str]) -> None:
+def _check_head(path: Path, head: list[str], layout: Layout) -> None:
+    if layout.quotes and any(name.startswith('"') for name in head):
+        raise ValueError(f"the first line of {path} has a blank before a quote; remove the blanks after separators")
     if head == ["sep=", ""]:
         raise ValueError(f"the first line of {path} is a note to Excel (sep=), not the names of the columns; delete it")
     if len(head) < 2:
@@ -249,6 +255,10 @@ def _fraction(name: str) -> bool:
         return "." in name and np.isfinite(float(name))
     except ValueError:
         return False
+
+
+def _no_name(name: str) -> bool:
+    return not name or name.startswith(" (")  # see _once
 
 
 def _digits(name: str) -> bool:
@@ -282,7 +292,7 @@ def _default_target(path: Path, names: list[str]) -> str:
     if len(found) > 1 or beside_x:
         words = "it is not clear which column holds the classes"
         raise ValueError(f"{path} has the columns {', '.join(names)}: {words}; give it with --label COLUMN (label=)")
-    named = [name for name in names if name and not name.startswith(" (")]  # a separator may end each line
+    named = [name for name in names if not _no_name(name)]  # a separator may end each line
     return found[0] if found else [*names[-1:], *named][-1]
 
 

@@ -55,8 +55,9 @@ test-hostile: $(STAMP)
 # The fast suite with the lowest versions that pyproject.toml allows, and with the newest that the index has, each in an
 # environment of its own, as `make test-newest PYTHON=python3.13`. Deprecations in other packages are shown, no failures.
 # UV_TORCH_BACKEND=cpu takes the small build of torch.
-EXTRAS := demo sklearn skorch lightning accelerate transformers text tensorboard wandb mlflow vision
+EXTRAS := demo clean sklearn skorch lightning accelerate transformers text tensorboard wandb mlflow vision
 FAST ?= tests/test_apw.py tests/test_curriculum.py tests/test_indexed.py tests/test_losses.py tests/test_record.py \
+  tests/test_clean.py tests/test_fix.py tests/test_messy_tables.py \
   tests/test_checkpoint.py tests/test_sinks.py tests/test_sklearn.py tests/test_skorch.py tests/test_heads.py \
   tests/methods tests/contract/test_contract.py tests/integrations/test_lightning.py tests/integrations/test_transformers.py
 comma := ,

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"record", "theory", "audit"},
     # ------------------------------------------------------------------
     "data": {"distributed"},
-    "losses": {"core", "distributed", "functional"},
+    "losses": {"core", "distributed", "functional", "named"},
     "checkpoint": {"distributed", "record"},
     "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record", "named"},
     "named": {"core", "methods"},  # when a name is given; docs/decisions/0007-names.md

@@ -193,7 +193,6 @@ def test_one_line_in_a_loop_and_resumed() -> None:
         (lambda: per_sample(nn.Linear(2, 2)), "Linear is not a loss module with a reduction"),
         (lambda: per_sample(nn.CTCLoss()), "CTCLoss needs lengths"),
         (lambda: weighted(nn.MSELoss(), Mixup()), "Mixup changes the batch, which a criterion cannot; use Curriculum"),
-        (lambda: weighted(nn.MSELoss(), "apw-e"), "must be a torchcurriculum method such as APW.*got str"),
         (lambda: weighted(nn.MSELoss(), Vanilla()), r"Vanilla does not know the size of the training set; pass n="),
         (lambda: weighted(nn.MSELoss(), methods.SPL(4, grow=2, warmup=0)).advance(), "SPL chooses rows"),
         (lambda: weighted(nn.MSELoss(), APW(4, 2)).advance(torch.ones(3)), r"each of 4 rows, got shape \(3,\)"),

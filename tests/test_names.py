@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import APW, Arrays, Curriculum, Method, Record, SuperLoss, Vanilla, methods
+from torchcurriculum import APW, Arrays, Curriculum, Method, Record, SuperLoss, Vanilla, methods, weighted
 from torchcurriculum.cli import main
 from torchcurriculum.methods import registry
 from torchcurriculum.named import make_method
@@ -51,6 +51,46 @@ def trained(method: Any, **options: Any) -> Tensor:
             curriculum.loss(model, batch).backward()
             optimizer.step()
     return model.weight.detach()
+
+
+def criterion_trained(method: Any, **options: Any) -> Tensor:
+    torch.manual_seed(1)
+    rows, model = data(), nn.Linear(4, 2)
+    optimizer, criterion = torch.optim.SGD(model.parameters(), 0.5), weighted(nn.CrossEntropyLoss(), method, **options)
+    for _ in range(EPOCHS):
+        criterion.advance()
+        for index in torch.arange(N).split(8):
+            optimizer.zero_grad()
+            criterion(model(rows.x[index]), rows.y[index], index).backward()
+            optimizer.step()
+    return model.weight.detach()
+
+
+def test_a_criterion_takes_a_name_too() -> None:
+    made = criterion_trained(APW(N, q=EPOCHS))
+    for given in ("apw-e", "torchcurriculum.methods:APW", APW, lambda n, epochs: APW(n, q=epochs)):
+        assert torch.equal(criterion_trained(given, n=N, epochs=EPOCHS), made)
+    assert torch.equal(criterion_trained("apw-e", n=N, epochs=9, method_options={"q": EPOCHS}), made)
+    assert torch.equal(criterion_trained("superloss", n=N), criterion_trained(SuperLoss(), n=N))
+    assert torch.equal(criterion_trained("superloss", grows=True), criterion_trained(SuperLoss(), grows=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        ("superloss", {}, "needs the size of the training set; pass n= to weighted"),
+        ("superlos", {}, "unknown method 'superlos'; did you mean 'superloss'"),
+        (3, {}, "method must be a name such as 'rapw', a class, .* got 3"),
+        ("apw-e", {"n": N}, "takes its schedule from the length of the run; pass epochs= or a method instance"),
+        (APW(N, q=2), {"epochs": 3}, "APW is an instance, so it cannot take epochs"),
+        (APW(N, q=2), {"n": N + 1}, "APW was made for 20 rows, but n=21; omit n, or make it for 21"),
+        ("superloss", {"n": 0}, "n must be"),
+        ("mixup", {"n": N, "epochs": 3}, "Mixup changes the batch, which a criterion cannot; use Curriculum"),
+    ],
+)
+def test_what_a_criterion_cannot_take(given: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        weighted(nn.CrossEntropyLoss(), given, **options)
 
 
 def test_a_name_a_class_a_function_and_a_method_train_alike() -> None:

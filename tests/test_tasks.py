@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from torchcurriculum import APW, RAPW, Curriculum, Vanilla, indexed, methods, weighted
+from torchcurriculum import APW, RAPW, Arrays, Curriculum, Then, Vanilla, indexed, methods, per_sample, weighted
 
 from .blocks import DOCS
 from .needs import build
@@ -67,10 +68,10 @@ def mean_loss(curriculum: Curriculum, model: nn.Module) -> float:
 
 def trained(name: str, problem: Problem) -> str | None:
     """What it said where it refused; else the mean loss has fallen."""
-    curriculum, model = curriculum_of(name, problem)
-    optimizer = torch.optim.SGD(model.parameters(), problem.lr)
-    before = mean_loss(curriculum, model)
     try:
+        curriculum, model = curriculum_of(name, problem)
+        optimizer = torch.optim.SGD(model.parameters(), problem.lr)
+        before = mean_loss(curriculum, model)
         for _ in range(4):
             for batch in curriculum.epoch(model):
                 loss = curriculum.loss(model, batch)
@@ -105,6 +106,32 @@ def test_rapw_does_not_take_labels_for_classes_but_can_be_told(task: str) -> Non
     assert all(curriculum.loss(model, batch).isfinite() for batch in curriculum.epoch(model))
 
 
+NEEDY = ("argmax", "c2f", "drw", "elr", "importance-sampling", "jocor", "jtt", "lgl", "rapw", "sop", "two-views")
+
+
+@pytest.mark.parametrize("name", NEEDY)
+def test_a_method_that_needs_classes_says_so_before_the_first_step(name: str) -> None:
+    method, x = build(name, 8, 4), torch.randn(8, 2)
+    whole, numbers, several = torch.arange(8) % 2, torch.rand(8), torch.rand(8, 3).round()
+    words = f"^{type(method).__name__} needs classes: targets must be one whole number per row, but "
+    for criterion in (nn.MSELoss(), nn.BCEWithLogitsLoss()):
+        with pytest.raises(TypeError, match=words + f"the loss is {type(criterion).__name__}"):
+            Curriculum(method, Table(pair, x, numbers), per_sample(criterion))
+    for data in (Arrays(x, numbers), TensorDataset(x, several), Arrays(x, several.long())):
+        with pytest.raises(TypeError, match=words + r"are torch\.(float32|int64) of shape \(8,"):
+            Curriculum(method, data, lambda outputs, y: outputs.sum(1))
+    Curriculum(method, Arrays(x, whole))
+    Curriculum(method, Arrays(x, numbers), unpack=lambda batch: (batch[0], batch[1].long()))
+    if not method.changes_batches:
+        with pytest.raises(TypeError, match=words + "the loss is MSELoss"):
+            weighted(nn.MSELoss(), method, n=8)
+
+
+def test_a_method_inside_another_needs_classes_too() -> None:
+    with pytest.raises(TypeError, match="ELR needs classes"):
+        Curriculum(Then(Vanilla(), 2, methods.ELR(8)), Arrays(torch.rand(8, 2), torch.rand(8)), per_sample(nn.L1Loss()))
+
+
 X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
 
 
@@ -115,6 +142,9 @@ X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
         (torch.rand(8), 3, r"needs class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
         (torch.rand(8, 1), 1, r"needs a logit for each class, got outputs of shape \(8, 1\); pass loss_fn="),
         (FORGOTTEN, 1, r"needs a logit for each class, got outputs of shape \(8, 1\); .* for single logits"),
+        (FORGOTTEN[:, None], 2, r"class numbers of shape \(8,\) for outputs of shape \(8, 2\), got \(8, 1\); reshape"),
+        (FORGOTTEN.int(), 2, r"class numbers in torch.int64, got torch.int32; convert them with y.long\(\)"),
+        (FORGOTTEN + 3, 2, "labels must be class numbers from 0 to 1, because the model has 2 outputs, got 3 to 4"),
         (torch.ones(8, 3), 3, "needs probabilities that sum to one, but these targets do not; pass loss_fn="),
     ],
 )
@@ -125,6 +155,23 @@ def test_targets_that_are_not_classes_need_a_loss_function(
     with pytest.raises((TypeError, ValueError), match=words):
         for batch in curriculum.epoch(model):
             curriculum.loss(model, batch)
+
+
+def test_labels_that_are_words_and_outputs_that_are_tuples() -> None:
+    words = [(X[row], ("cat", "dog")[row % 2]) for row in range(8)]
+    curriculum, model = Curriculum(Vanilla(), words), nn.Linear(2, 2)
+    with pytest.raises(
+        TypeError, match=r"needs a tensor of class numbers, got \('(cat|dog)', .*; number the classes from 0"
+    ):
+        curriculum.loss(model, next(iter(curriculum.epoch(model))))
+    curriculum, model = Curriculum(Vanilla(), Arrays(X, FORGOTTEN)), nn.LSTM(2, 2)
+    with pytest.raises(TypeError, match="needs the model to return logits, got tuple; pass forward=lambda"):
+        curriculum.loss(model, next(iter(curriculum.epoch(model))))
+
+
+def test_a_pair_of_tensors_is_not_a_data_set() -> None:
+    with pytest.raises(TypeError, match=r"train_set is a tuple of 2 arrays, not a data set; pass Arrays\(x, y\)"):
+        Curriculum(Vanilla(), (X, FORGOTTEN))
 
 
 def test_probabilities_are_targets_of_cross_entropy() -> None:

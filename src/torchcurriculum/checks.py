@@ -27,6 +27,7 @@ __all__ = [
     "check_index",
     "check_losses",
     "check_sample_losses",
+    "check_task",
     "check_types",
     "check_weights",
     "forwards",
@@ -41,6 +42,8 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 NanStrategy = Literal["error", "warn", "ignore"]
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 HALVES = frozenset((torch.float16, torch.bfloat16))
+REGRESSION = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss, nn.GaussianNLLLoss)
+SEVERAL = (nn.BCELoss, nn.BCEWithLogitsLoss, nn.MultiLabelMarginLoss, nn.MultiLabelSoftMarginLoss)
 NAN_LOSS = 1e4  # replaces a non-finite loss if the user chose to continue: a very hard sample
 
 
@@ -125,17 +128,52 @@ def check_class_targets(outputs: Any, y: Any) -> None:
     Values are checked only in host memory; elsewhere this would synchronise every step.
     """
     words = "there is no loss_fn, and cross-entropy"
-    if isinstance(outputs, Tensor) and (outputs.ndim < 2 or outputs.shape[1] < 2):
+    if not isinstance(outputs, Tensor):
+        hint = "pass forward=lambda model, x: model(x)[0], or what picks the logits"
+        raise TypeError(f"{words} needs the model to return logits, got {type(outputs).__name__}; {hint}")
+    if outputs.ndim < 2 or outputs.shape[1] < 2:
         shape = f"outputs of shape {tuple(outputs.shape)}"
         raise TypeError(f"{words} needs a logit for each class, got {shape}; {_OTHER_LOSSES}")
-    if not isinstance(y, Tensor) or not y.is_floating_point():
+    if not isinstance(y, Tensor):
+        raise TypeError(f"{words} needs a tensor of class numbers, got {y!r:.60}; number the classes from 0")
+    if not y.is_floating_point():
+        needed = (*outputs.shape[:1], *outputs.shape[2:])
+        if y.shape != needed:
+            shapes = f"of shape {needed} for outputs of shape {tuple(outputs.shape)}, got {tuple(y.shape)}"
+            raise ValueError(f"{words} needs class numbers {shapes}; reshape the targets, as by y.squeeze(1)")
+        if y.dtype not in (torch.int64, torch.uint8):
+            raise TypeError(f"{words} needs class numbers in torch.int64, got {y.dtype}; convert them with y.long()")
         return
-    if isinstance(outputs, Tensor) and y.shape != outputs.shape:
+    if y.shape != outputs.shape:
         raise TypeError(
             f"{words} needs class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
         )
     if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
         raise ValueError(f"{words} needs probabilities that sum to one, but these targets do not; {_OTHER_LOSSES}")
+
+
+def check_task(method: nn.Module, criterion: Any, y: Any) -> None:
+    """Refuses a method that needs classes where the loss or the targets are known to have none.
+
+    Args:
+        method: The method; those inside it count too.
+        criterion: The loss, or what ``per_sample`` makes of it.
+        y: (N, ...) targets of the training set, where they are known.
+    """
+    needy = next((one for one in method.modules() if getattr(one, "needs_classes", False)), None)
+    if needy is None:
+        return
+    criterion = getattr(criterion, "criterion", criterion)
+    if isinstance(criterion, REGRESSION + SEVERAL):
+        found = f"the loss is {type(criterion).__name__}"
+    elif isinstance(y, Tensor) and (y.ndim != 1 or y.is_floating_point() or y.is_complex()):
+        found = f"are {y.dtype} of shape {tuple(y.shape)}"
+    else:
+        return
+    words = f"{type(needy).__name__} needs classes: targets must be one whole number per row, but {found}"
+    told = hasattr(needy, "classes") and not isinstance(criterion, REGRESSION)
+    hint = "; or pass classes=, which is 2 for several labels and for single logits" if told else ""
+    raise TypeError(f"{words}; use another method{hint}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import difflib
 import io
+import math
 import os
 import shlex
 import sys
@@ -297,7 +298,8 @@ def _audit(options: argparse.Namespace) -> None:
     _say(f"{'rank':>4} {'row':>8} {'quality':>8}  given -> suggested")
     for rank, row in enumerate(shown, 1):
         words = one_line(row, names, previews.text(row["row"]) if previews else None)
-        _say(f"{rank:>4} {row['row']:>8} {row['quality']:>8.4f}  {words}")
+        quality = "-" if math.isnan(row["quality"]) else f"{row['quality']:.4f}"  # where nothing is known
+        _say(f"{rank:>4} {row['row']:>8} {quality:>8}  {words}")
     if found.wrong is not None:
         auroc = found.auroc()
         known = "no label is wrong" if auroc is None else f"AUROC {auroc:.3f}"

@@ -256,6 +256,8 @@ class Method(checks.Guarded, distributed.RowState):
     in buffers, so PyTorch saves and moves it; per-row state is declared with ``add_rows``.
     """
 
+    needs_classes = False  # True if targets must be one whole number per row
+
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Rows to visit in this epoch, int64 and each at most once; None means all."""
         return None

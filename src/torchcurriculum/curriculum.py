@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from . import distributed
 from .core import Batch, Forward, LossFunction, Task, checks
 from .data.batches import unpack
-from .data.identity import fingerprint, length_of
+from .data.identity import fingerprint, known_targets, length_of
 from .distributed import Sharded, derive, total
 from .named import MethodLike, make_method
 from .record import Record
@@ -114,11 +114,11 @@ class Curriculum(Hosting):
             raise ValueError(f"the method was made for {rows} rows and the training set has {self.n}")
         checks.one_of("measure", measure, ("pass", "running"))
         checks.one_of("nan_strategy", nan_strategy, get_args(checks.NanStrategy))
-        batch_size = checks.whole("batch_size", batch_size)
-        seed = checks.whole("seed", seed, None)
+        batch_size, seed = checks.whole("batch_size", batch_size), checks.whole("seed", seed, None)
         measure_set = train_set if measure_set is None else measure_set
         if length_of(measure_set, "measure_set") != self.n:
             raise ValueError(f"measure_set has {len(measure_set)} rows and train_set {self.n}; they must be equal")
+        checks.check_task(method, loss_fn, known_targets(train_set, unpack, collate_fn))
         self.method, self.train_set, self.seed = method, train_set, seed
         self.batch_size, self.shuffle = batch_size, shuffle
         self.measure, self.drop_last, self.samples, self.nan_strategy = measure, drop_last, samples, nan_strategy

@@ -189,3 +189,10 @@ def test_a_full_disk_leaves_no_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(OSError, match="No space left"):
             write()
     assert not [path for path in tmp_path.rglob("*") if "part" in path.name]
+
+
+def test_a_quality_that_is_not_known_is_a_dash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = filled(tmp_path / "run", ("cat", "dog"))
+    assert main(["audit", str(record.folder)]) == 0
+    lines = capsys.readouterr().out.split("given -> suggested\n")[1].splitlines()
+    assert [line.split()[2] for line in lines[:4]] == ["-"] * 4

@@ -320,7 +320,7 @@ def test_a_module_without_a_criterion_and_without_the_call() -> None:
 
 
 def test_a_method_that_needs_more_than_losses_says_what_to_call() -> None:
-    with pytest.raises(TypeError, match=r"Mixup changes the batch .* use loss\(model, batch\)"):
+    with pytest.raises(TypeError, match=r"Mixup changes the batch .* return self.curriculum.loss\(batch\)"):
         fitted(PACKAGES[0], "mixup")
 
 
@@ -423,3 +423,11 @@ def test_a_criterion_that_is_not_given_the_rows_is_refused() -> None:
     net.training_step = lambda batch, batch_idx: net.criterion(net(batch[0]).mean(), torch.tensor(0.0).double())
     with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned \(\)"):
         trainer(PACKAGES[0], callback("vanilla")).fit(net, loader())
+
+
+def test_a_module_without_forward_cannot_be_measured() -> None:
+    net = module()
+    del type(net).forward
+    words = r"Module has no forward\(x\); define it, pass forward=\(module, x\) -> outputs, or measure='running'"
+    with pytest.raises(NotImplementedError, match=words):
+        trainer(PACKAGES[0], callback("apw-e")).fit(net, loader())

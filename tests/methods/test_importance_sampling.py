@@ -73,9 +73,8 @@ def test_rows_that_cannot_be_drawn() -> None:
 
 
 def test_gradients_need_classes() -> None:
-    curriculum = Curriculum(
-        ImportanceSampling(N), Arrays(data().x, data().x.flatten(1)[:, 0]), lambda z, y: (z[:, 0] - y) ** 2
-    )
+    targets = Arrays(data().x, data().x.flatten(1)[:, 0])
+    curriculum = Curriculum(ImportanceSampling(N), targets, lambda z, y: (z[:, 0] - y) ** 2, unpack=tuple)
     with pytest.raises(TypeError, match="importance sampling by gradients needs classes"):
         next(iter(curriculum.epoch(model())))
 

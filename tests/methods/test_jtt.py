@@ -61,7 +61,8 @@ def test_what_does_not_go_together_is_named() -> None:
 
 def test_errors_need_classes() -> None:
     targets = Arrays(data().x, data().x.flatten(1)[:, 0])
-    net, curriculum = model(), Curriculum(JTT(N, first=1), targets, lambda z, y: (z[:, 0] - y) ** 2, batch_size=8)
+    net = model()
+    curriculum = Curriculum(JTT(N, first=1), targets, lambda z, y: (z[:, 0] - y) ** 2, batch_size=8, unpack=tuple)
     for batch in curriculum.epoch(net):
         curriculum.loss(net, batch)
     with pytest.raises(TypeError, match="JTT needs classes"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, methods, per_sample
+from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, per_sample
 from torchcurriculum.core import Task
 from torchcurriculum.functional.classes import class_means, keep_classes, next_classes
 from torchcurriculum.methods import LGL
@@ -147,9 +147,8 @@ def test_similarity_is_measured_on_the_outputs(order: str) -> None:
 
 
 def test_labels_that_are_no_classes_are_refused() -> None:
-    curriculum = Curriculum(
-        methods.build("lgl", 8, 4), Arrays(torch.zeros(8, 2), torch.zeros(8)), lambda out, y: (out[:, 0] - y).square()
-    )
+    targets = Arrays(torch.zeros(8, 2), torch.zeros(8))
+    curriculum = Curriculum("lgl", targets, lambda out, y: (out[:, 0] - y).square(), epochs=4, unpack=tuple)
     with pytest.raises(TypeError, match=r"LGL needs classes.*float32"):
         next(curriculum.epoch(nn.Linear(2, 2)))
 

@@ -220,8 +220,8 @@ def test_what_is_missing_or_wrong_is_named() -> None:
         Scored(Vanilla(), 4).difficulty("grand")
     with pytest.raises(TypeError, match="method of Scored must be Method, got 'apw'"):
         Scored("apw", 4)  # type: ignore[arg-type]
-    curriculum = Curriculum(Scored(Vanilla(), N), Arrays(data().x, data().x[:, 0, 0, 0]), lambda z, y: z[:, 0] - y)
-    net = model()
+    targets, net = Arrays(data().x, data().x[:, 0, 0, 0]), model()
+    curriculum = Curriculum(Scored(Vanilla(), N), targets, lambda z, y: z[:, 0] - y, unpack=tuple)
     with pytest.raises(TypeError, match="Scored needs classes"):
         curriculum.loss(net, next(iter(curriculum.epoch(net))))
     assert "scored" not in methods.names()

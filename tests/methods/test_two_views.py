@@ -41,7 +41,6 @@ def test_the_loss_by_an_own_computation() -> None:
 
 
 def test_the_second_view_s_target_has_no_gradient() -> None:
-    logits = torch.randn(4, 3, requires_grad=True)
     method = TwoViews(Vanilla(), ramp=0, weak=lambda x, generator: x, strong=lambda x, generator: torch.zeros_like(x))
     curriculum = Curriculum(method, Arrays(torch.eye(4), torch.arange(4) % 3), batch_size=4)
     model = torch.nn.Linear(4, 3, bias=False)
@@ -52,7 +51,6 @@ def test_the_second_view_s_target_has_no_gradient() -> None:
     # Of zeros the second output is constant, and half of plain training's gradient is left.
     (0.5 * torch.nn.functional.cross_entropy(model(batch.x), batch.y)).backward()
     torch.testing.assert_close(gradient, model.weight.grad)
-    assert logits.grad is None
 
 
 @pytest.mark.parametrize("scale", [(0.0, 1.0), (-2.0, 5.0)])
@@ -72,7 +70,6 @@ def test_views_keep_shape_and_scale_and_use_only_their_generator(scale: tuple[fl
 
 def test_a_weak_view_is_a_shift_or_its_mirror() -> None:
     image = torch.arange(256.0).view(1, 1, 16, 16)
-    inner = image[0, 0, 4:12, 4:12]
     seen = set()
     for seed in range(60):
         made = views.weak(image, torch.Generator().manual_seed(seed))[0, 0, 4:12, 4:12]
@@ -85,7 +82,6 @@ def test_a_weak_view_is_a_shift_or_its_mirror() -> None:
         ]
         assert len(found) == 1
         seen.add(found[0])
-    assert inner.shape == (8, 8)
     assert len(seen) > 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,14 +20,18 @@ ID = re.compile(
 CODE = re.compile(r"0\d+")  # a number does not begin with 0
 SPACES = " \u00a0\u202f'’$€£¥%"  # in and around numbers
 CURRENCY, SPACING = str.maketrans("", "", SPACES), f"[{SPACES}]"
+UNIT = re.compile(  # a currency, a number and a unit
+    r"((?:USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|BRL|MXN|ZAR|Rs\.?|)\s*)(.*\d.*?)(\s*[^\W\d_]*)"
+)
 FORM = r"[+-]?(?:(?:\d{{1,3}}(?:{0}\d{{3}})+|\d+)(?:{1}\d*)?|{1}\d+)(?:[eE][+-]?\d+)?"
 FORMS = {".": re.compile(FORM.format(",", r"\.")), ",": re.compile(FORM.format(r"\.", ","))}
 DATES: tuple[str, ...] = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y")
-DATES += ("%d/%m/%y",)
+DATES += ("%d/%m/%y", "%d-%m-%y")
 DATES += ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2}, \d{4}.*")
 FIT = 0.95  # share of non-missing cells that must be of a kind
+RARE = 0.1  # least share of dates of a form beside others
 SAMPLE = 1000  # cells from which the kind is guessed
 WORDS = 3.0  # per cell on average, from which on a column is text
 CATEGORIES = 40  # one feature each; rarer ones share one
@@ -83,7 +88,9 @@ def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) ->
     """
     import pandas as pd
 
-    if not pd.api.types.is_string_dtype(cells.dtype) or cells.dtype == object:
+    if cells.dtype == object:  # text in pandas 2; in Parquet files also decimals, dates and lists
+        cells = cells.astype("str").where(cells.notna(), "")
+    elif not pd.api.types.is_string_dtype(cells.dtype):
         return _take_typed(name, cells, ordered)
     plain = cells.str.strip()
     missing = (plain.isna() | plain.str.lower().isin(MISSING)).to_numpy(bool)
@@ -120,6 +127,8 @@ def _take_typed(name: str, cells: Any, ordered: np.ndarray | None) -> Taken:
         return _number(name, cells.to_numpy(np.float64, na_value=np.nan), "number", "", ordered)
     if kind.is_datetime64_any_dtype(cells.dtype):
         return _date(pd.to_datetime(cells, utc=True), "")
+    if kind.is_timedelta64_dtype(cells.dtype):
+        return _number(name, cells.dt.total_seconds().to_numpy(np.float64), "number", "seconds", ordered)
     return take(name, cells.astype("str").where(~missing, ""), ".", ordered)
 
 
@@ -129,6 +138,8 @@ def _as_number(
     """Numbers with thousands separators, currencies and either decimal mark; a few other cells count as missing."""
     import pandas as pd
 
+    bare, given = _bare(some), some
+    some = bare(pd.Series(some)).tolist()
     clean = [cell.translate(CURRENCY) for cell in some]
     fits = {key: sum(bool(form.fullmatch(cell)) for cell in clean) for key, form in FORMS.items()}
     mark = mark if fits["."] == fits[","] else max(fits, key=fits.__getitem__)
@@ -140,12 +151,12 @@ def _as_number(
     rest = np.isnan(values) & ~missing
     why = ""
     if rest.any():
-        cut = plain[rest].str.replace(SPACING, "", regex=True)
+        cut = bare(plain[rest]).str.replace(SPACING, "", regex=True)
         cut = cut.where(cut.str.fullmatch(FORMS[mark].pattern), "")
         cut = cut.str.replace("," if mark == "." else ".", "", regex=False).str.replace(",", ".", regex=False)
         values[rest] = pd.to_numeric(cut, errors="coerce").to_numpy(np.float64, na_value=np.nan)
         plainly = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?" if mark == "." else r"[+-]?\d+"
-        shape = next((cell for cell in some if not re.fullmatch(plainly, cell)), None)
+        shape = next((cell for cell in given if not re.fullmatch(plainly, cell)), None)
         why = f"such as {shape}, with a decimal {'point' if mark == '.' else 'comma'}" if shape else ""
     values[~np.isfinite(values)] = np.nan
     bad = np.isnan(values) & ~missing
@@ -155,6 +166,20 @@ def _as_number(
         first = str(plain[bad].iloc[0])[:20]
         why = f"{why}; " * bool(why) + f"{int(bad.sum()):,} cells such as {first!r} are not numbers and count as empty"
     return _number(name, values, "number", why, ordered)
+
+
+def _bare(some: list[str]) -> Callable[[Any], Any]:
+    """Takes a unit that all cells share off them, and makes ``(3)`` and ``3-`` of accountants ``-3``."""
+    units = Counter((found[1].strip(), found[3].strip()) for cell in some if (found := UNIT.fullmatch(cell)))
+    before, after = units.most_common(1)[0][0] if units else ("", "")
+    if max(units.values(), default=0) < FIT * len(some):
+        before = after = ""
+
+    def bare(cells: Any) -> Any:
+        cells = cells.str.removeprefix(before).str.removesuffix(after).str.strip().str.replace("−", "-")  # U+2212
+        return cells.str.replace(r"^\((.*\d.*)\)$|^(.*\d)-$", r"-\1\2", regex=True)
+
+    return bare
 
 
 def _number(name: str, values: np.ndarray, kind: str, why: str, ordered: np.ndarray | None) -> Taken:
@@ -189,6 +214,8 @@ def scaled(values: np.ndarray) -> np.ndarray:
 
     gap = np.isnan(values)
     known = values[~gap]
+    if (largest := np.abs(known).max(initial=0)) > 1e150:  # its square would not be finite
+        known = known / largest
     out = np.zeros((len(values), 1 + int(gap.any())), np.float32)
     if len(np.unique(known)) > FEW:
         count = min(1000, len(known))
@@ -207,18 +234,21 @@ def _as_date(plain: Any, missing: np.ndarray, some: list[str]) -> Taken | None:
 
     if sum(bool(DATE.fullmatch(cell)) for cell in some) < FIT * len(some):
         return None
-    sample = pd.Series(some)
-    best, share = "", 0.0
-    for form in ("ISO8601", *(day + time for day in DATES for time in TIMES)):
-        fits = float(pd.to_datetime(sample, format=form, errors="coerce", utc=True).notna().mean())
-        if fits > share:
-            best, share = form, fits
-    if share < FIT:
-        return None
-    when = pd.to_datetime(plain.where(~missing), format=best, errors="coerce", utc=True)
+    forms = ["ISO8601", *(day + time for day in DATES for time in TIMES)]
+    left, used = pd.Series(some), list[str]()
+    while len(left) > (1 - FIT) * len(some):  # a file may be merged from files with several forms
+        fits = [pd.to_datetime(left, format=form, errors="coerce", utc=True).notna() for form in forms]
+        best = max(range(len(forms)), key=lambda place: fits[place].sum())
+        if fits[best].sum() < RARE * len(some):
+            return None
+        left, used = left[~fits[best]], [*used, forms[best]]
+        forms = [form for form in forms if sorted(form) != sorted(used[-1])]  # not day and month the other way round
+    when = pd.to_datetime(plain.where(~missing), format=used[0], errors="coerce", utc=True)
+    for form in used[1:]:
+        when = when.fillna(pd.to_datetime(plain.where(~missing), format=form, errors="coerce", utc=True))
     if when.isna().sum() - missing.sum() > (1 - FIT) * len(plain):
         return None
-    return _date(when, "year-month-day" if best == "ISO8601" else best.replace("%", ""))
+    return _date(when, " and ".join("year-month-day" if form == "ISO8601" else form.replace("%", "") for form in used))
 
 
 def _date(when: Any, why: str) -> Taken:

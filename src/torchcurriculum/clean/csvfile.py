@@ -17,7 +17,19 @@ SEPARATORS = ",;\t|"
 LINES = 200  # records used to detect the separator
 BLOCK = 2**22
 END = "\x1eend"  # appended to the file: if it ends up inside a cell, a quote was never closed
-BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+LONGEST = 2**27  # characters of a cell; Python's own limit of 131,072 is too small for long texts
+OTHERS = {
+    b"PK\x03\x04": "a spreadsheet or a zip archive",
+    b"\xd0\xcf\x11\xe0": "an Excel file",
+    b"\x1f\x8b": "compressed",
+}
+BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins as that of UTF-16
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 class Layout(NamedTuple):
@@ -48,6 +60,7 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
+    separator = "\t" if separator == "\\t" else separator  # as it is typed in a shell
     if separator is not None and len(separator) != 1:
         raise ValueError(f"--sep (separator) must be one character, got {separator!r}")
     encoding = _known(encoding) if encoding else _encoding(path)
@@ -62,7 +75,7 @@ def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if layout.quotes else csv.QUOTE_NONE
     with open(path, encoding=layout.encoding, newline="") as file:
         reader = csv.reader(itertools.chain(file, [END]), delimiter=layout.separator, quoting=quoting)
-        last = 0
+        last, limit = 0, csv.field_size_limit(LONGEST)
         try:
             for cells in reader:
                 if cells and cells != [END] and cells[-1].endswith(END):
@@ -72,6 +85,8 @@ def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
                 last = reader.line_num
         except csv.Error as error:
             raise ValueError(f"{path} is damaged: line {reader.line_num}: {error}") from None
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _known(encoding: str) -> str:
@@ -86,6 +101,9 @@ def _encoding(path: Path) -> str:
         head = file.read(4096)
     if not head.strip():
         raise ValueError(f"{path} is damaged: it is empty")
+    for mark, what in OTHERS.items():
+        if head.startswith(mark):
+            raise ValueError(f"{path} is {what}, not text; save it as CSV")
     for mark, name in BOMS.items():
         if head.startswith(mark):
             return name

@@ -51,7 +51,7 @@ class Decision:
         elif self.label is not None:
             raise ValueError(f"row {self.row}: the decision {self.decision!r} takes no label, got {self.label!r}")
         for name, value in texts.items():
-            if not isinstance(value, str) or (name == "label" and not value):
+            if not isinstance(value, str) or (name == "label" and not value.strip()):
                 raise ValueError(f"row {self.row}: {name} must be a text, got {value!r}")
 
 

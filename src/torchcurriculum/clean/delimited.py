@@ -175,9 +175,11 @@ class Delimited:
         pieces = [self.text[: head.stop], self.separator, self._written(name, False)]
         done = head.stop
         for row, record in enumerate(self.records()):
-            count = sum(1 for _ in self._cells(record.start))
-            if count == len(self.header):
-                pieces += [self.text[done : record.stop], self.separator, weights.get(row, "1")]
+            cells = list(self._cells(record.start))
+            ended = len(cells) == len(self.header) + 1 and not self._text(cells[-1])  # with a separator
+            if len(cells) == len(self.header) or ended:
+                mark = "" if ended else self.separator
+                pieces += [self.text[done : record.stop], mark, weights.get(row, "1")]
                 done = record.stop
         return self._encoded([*pieces, self.text[done:]])
 

@@ -224,7 +224,7 @@ class Fix:
         file = Delimited(raw, source.encoding or "utf-8", source.separator or ",", source.quotes)
         rows = {change.row for change in self.changes}
         self._compare(file.labels(source.label or "", rows))
-        if source.id is not None and source.id in file.header:
+        if source.id is not None and file.header.count(source.id) == 1:
             self._compare(file.labels(source.id, rows), "id")
         if self.mode == "weight":
             new = file.weighted(WEIGHT, {change.row: f"{change.weight:g}" for change in self.changes})
@@ -270,16 +270,18 @@ class Fix:
             table = table.append_column(WEIGHT, pa.array(weights))
         else:
             gone = set[int]()
-            for change in self.changes:
-                if change.label is None:
-                    gone.add(change.row)
-                else:
-                    held[change.row] = kinds.get(change.label, change.label)
             field = table.schema.field(place)
+            plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
             try:
-                plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+                for change in self.changes:
+                    if change.label is None:
+                        gone.add(change.row)
+                    elif change.label in kinds:
+                        held[change.row] = kinds[change.label]
+                    else:  # a label that no row has
+                        held[change.row] = pa.scalar(change.label).cast(plain).as_py()
                 values = pa.array(held, plain).cast(field.type)
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 raise ValueError(
                     f"a new label does not fit the column {field.name!r} ({field.type}): {error}"
                 ) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ __all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
 
 TARGETS = ("label", "labels", "target", "class", "y")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
+LINES = 200  # records in which a separator at the end is looked for
 BATCH = 20_000  # records held in memory as Python strings
 MANY = 50  # most distinct values of a numeric label
 LENGTH = 300  # characters of a cell in a preview
+NO_LABEL = ("", "na", "n/a", "nan", "null", "#n/a", "#na", "<na>")  # "none", "-" and "?" may be classes
 COPY = 0.995  # share of rows from which on a column is a copy of the label
 TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table and of the command line
 
@@ -40,7 +44,7 @@ def read_table(
     Args:
         path: A CSV, TSV or Parquet file whose first line names its columns.
         label: The column with the classes; by default the only one named ``label``, ``labels``, ``target``, ``class``
-            or ``y``, and otherwise the last one.
+            or ``y``, and otherwise the last one with a name.
         id: The column that names the rows; by default the first with distinct values.
         drop: Columns to leave out.
         sep: Cell separator; detected by default, like the ``encoding``.
@@ -67,9 +71,16 @@ def read_table(
     path = Path(path)
     frame, layout, lines, bad = _parquet(path, sep, encoding) if _is_parquet(path) else _csv(path, sep, encoding, watch)
     names = [str(name) for name in frame.columns]
+    nameless = sum(_no_name(name) and bool((frame[name] != "").any()) for name in names)
+    if nameless > len(names) / 2:
+        words = f"but {nameless} of {len(names)} columns have no name in it; delete the lines above the names"
+        raise ValueError(f"the first line of {path} must name the columns, {words}")
     target = _target(path, names, label)
     _check_named(path, names, target, [*drop, *([] if id is None else [id])])
     rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
+    if target in classes and any(map(_digits, names)):
+        words = f"but it holds numbers and {target!r}, which is a class of other lines too"
+        raise ValueError(f"the first line of {path} must name the columns, {words}; add a line with names")
     frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
     taken = _take_all(frame, target, id, drop, layout, labels)
     columns = [Column(target, "label", "")]
@@ -114,8 +125,7 @@ def _labelled(
 ) -> tuple[np.ndarray, np.ndarray, list[str], list[tuple[str, str]], list[str]]:
     """The usable rows, their labels, the classes, what is left out and why, and notes."""
     given = _given(frame[target])
-    skipped = dict(bad)
-    skipped |= {int(row): "it has no label" for row in np.flatnonzero(given == "") if int(row) not in skipped}
+    skipped = {row: "it has no label" for row, label in enumerate(given) if label.lower() in NO_LABEL} | bad
     if strict and skipped:
         row = min(skipped)
         words = f"{len(skipped):,} rows that cannot be used (--strict); line {lines[row]}: {skipped[row]}"
@@ -178,7 +188,7 @@ def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, No
         frame = pandas.read_parquet(path)
     except Exception as error:  # pyarrow raises many kinds of errors on damaged files
         raise ValueError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:120]}") from error
-    frame = frame.reset_index(drop=True)
+    frame = frame.reset_index(drop=None in frame.index.names)
     return frame, None, range(1, len(frame) + 1), {}
 
 
@@ -190,7 +200,9 @@ def _csv(
     layout = find_layout(path, sep, encoding)
     size, every = path.stat().st_size, records(path, layout)
     head = [name.strip() for name in next(every)[1]]
-    _check_head(path, head)
+    _check_head(path, head, layout)
+    wider = [cells[len(head) :] == [""] for _, cells in islice(records(path, layout), 1, LINES)]
+    head += [""] * (any(wider) and all(wider))  # each line but the first ends with a separator
     names, width = _once(head), len(head)
     parts: list[list[Any]] = [[] for _ in names]
     lines: list[int] = []
@@ -226,7 +238,11 @@ def _csv(
     return frame, layout, lines, bad
 
 
-def _check_head(path: Path, head: list[str]) -> None:
+def _check_head(path: Path, head: list[str], layout: Layout) -> None:
+    if layout.quotes and any(name.startswith('"') for name in head):
+        raise ValueError(f"the first line of {path} has a blank before a quote; remove the blanks after separators")
+    if head == ["sep=", ""]:
+        raise ValueError(f"the first line of {path} is a note to Excel (sep=), not the names of the columns; delete it")
     if len(head) < 2:
         raise ValueError(f"the first line of {path} must name two or more columns, got {head}")
     number = next((name for name in head if _fraction(name)), None)
@@ -241,6 +257,14 @@ def _fraction(name: str) -> bool:
         return False
 
 
+def _no_name(name: str) -> bool:
+    return not name or name.startswith(" (")  # see _once
+
+
+def _digits(name: str) -> bool:
+    return name.lstrip("+-").isdigit()
+
+
 def _once(head: list[str]) -> list[str]:
     """Unique column names: a second ``a`` becomes ``a (2)``."""
     seen: dict[str, int] = {}
@@ -252,19 +276,24 @@ def _once(head: list[str]) -> list[str]:
 
 
 def _target(path: Path, names: list[str], label: str | None) -> str:
-    if label is not None:
-        if label not in names:
-            raise ValueError(f"{path} has no column {label!r}; it has {', '.join(names)}")
-        if f"{label} (2)" in names:
-            raise ValueError(f"{path} has two columns named {label!r}; rename one of them")
-        return label
+    if label is not None and label not in names:
+        raise ValueError(f"{path} has no column {label!r}; it has {', '.join(names)}")
+    target = _default_target(path, names) if label is None else label
+    first = re.sub(r" \(\d+\)$", "", target)
+    if f"{target} (2)" in names or (first != target and first in names):
+        raise ValueError(f"{path} has two columns named {first!r}; rename one of them")
+    return target
+
+
+def _default_target(path: Path, names: list[str]) -> str:
     plain = [name.lower() for name in names]
     found = [name for name, low in zip(names, plain, strict=True) if low in TARGETS]
     beside_x = found and found[0].lower() == "y" and "x" in plain and found[0] != names[-1]  # a coordinate?
     if len(found) > 1 or beside_x:
         words = "it is not clear which column holds the classes"
         raise ValueError(f"{path} has the columns {', '.join(names)}: {words}; give it with --label COLUMN (label=)")
-    return found[0] if found else names[-1]
+    named = [name for name in names if not _no_name(name)]  # a separator may end each line
+    return found[0] if found else [*names[-1:], *named][-1]
 
 
 def _text(cells: Any) -> list[str]:
@@ -283,7 +312,7 @@ def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
         raise ValueError(
             f"{path} cannot be learnt from: {words}, so it does not hold classes; give the right one with --label"
         )
-    numbers = all(_fraction(value) or value.lstrip("+-").isdigit() for value in distinct)
+    numbers = all(_fraction(value) or _digits(value) for value in distinct)
     if len(distinct) > MANY and numbers and any(map(_fraction, distinct)):
         raise ValueError(f"{path} cannot be learnt from: {words}, all numbers, so it holds no classes; see --label")
 

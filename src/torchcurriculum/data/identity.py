@@ -11,13 +11,18 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-__all__ = ["fingerprint", "length_of"]
+from .arrays import Arrays
+from .batches import unpack
+
+__all__ = ["fingerprint", "known_targets", "length_of"]
 
 
 def length_of(data: Any, name: str) -> int:
     """The number of rows of a data set; one without rows or row numbers is refused by ``name``."""
     if isinstance(data, DataLoader):
         raise TypeError(f"{name} is a DataLoader; pass its data set, loader.dataset")
+    if isinstance(data, tuple) and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        raise TypeError(f"{name} is a tuple of {len(data)} arrays, not a data set; pass Arrays(x, y) of tensors")
     if isinstance(data, dict):  # such as the splits of a set
         raise TypeError(f"{name} is a {type(data).__name__} with the keys {_few(data)}; pass one of its data sets")
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
@@ -28,6 +33,15 @@ def length_of(data: Any, name: str) -> int:
     if len(data) < 1:
         raise ValueError(f"{name} is empty")
     return len(data)
+
+
+def known_targets(data: Any, unpacked_by: Any, collated_by: Any) -> Tensor | None:
+    """(N, ...) the targets, if rows of a stored tensor reach the loss as they are; else None."""
+    if unpacked_by is not unpack or collated_by is not None:
+        return None
+    if type(data) is Arrays:
+        return data.y
+    return data.tensors[-1] if type(data) is TensorDataset else None
 
 
 def _few(keys: Iterable[Any]) -> str:

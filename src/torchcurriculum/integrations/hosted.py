@@ -60,6 +60,9 @@ class CriterionPatch:
         if not self._inside:
             return losses.mean()
         self._weighted = True
+        if self.curriculum.method.changes_batches:
+            name, instead = type(self.curriculum.method).__name__, "return self.curriculum.loss(batch) instead"
+            raise TypeError(f"{name} changes the batch before the module sees it; in training_step, {instead}")
         if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
             return self._skip()
         return self.curriculum.reduce(losses, step=self._step, outputs=outputs, y=y)

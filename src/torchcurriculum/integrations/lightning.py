@@ -115,7 +115,7 @@ class CurriculumCallback(Callback):
         settings = loader_settings(loader, trainer.world_size)
         if not self._state and trainer.current_epoch and self.curriculum is not None:
             self._state = self.curriculum.state_dict()  # the same trainer continues
-        forward = self.settings.get("forward") or (lambda net, x: net(trainer.precision_plugin.convert_input(x)))
+        forward = self.settings.get("forward") or _forward(trainer)
         self._patch = CriterionPatch(pl_module, self.criterion, self.loss_fn)
         self._patch.curriculum = self.curriculum = Curriculum(
             self._make_method(len(loader.dataset), trainer),
@@ -203,6 +203,19 @@ class CurriculumCallback(Callback):
     def _make_method(self, n: int, trainer: Any) -> Method:
         known = trainer.max_epochs if (trainer.max_epochs or -1) > 0 else None  # not with max_steps alone
         return make_method(self.method, n, self.epochs, self.method_options, known)
+
+
+def _forward(trainer: Any) -> Callable[[nn.Module, Any], Any]:
+    def forward(module: nn.Module, x: Any) -> Any:
+        try:
+            return module(trainer.precision_plugin.convert_input(x))
+        except NotImplementedError as error:
+            if "missing the required" not in str(error):  # raised by the module itself
+                raise
+            words = "define it, pass forward=(module, x) -> outputs, or measure='running' if it is for a measuring pass"
+            raise NotImplementedError(f"{type(module).__name__} has no forward(x); {words}") from error
+
+    return forward
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -105,7 +105,7 @@ class CurriculumClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y holds one class only, {self.classes_[0]!r}; a classifier needs two or more")
+            raise ValueError(f"y holds one class only, {self.classes_[0]}; a classifier needs two or more")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         data = Arrays(torch.tensor(X, device=self.device), torch.tensor(codes, device=self.device))
         with torch.random.fork_rng(devices=_accelerators(self.device)):

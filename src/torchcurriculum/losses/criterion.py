@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, Step, Task, checks
 from ..distributed import derive, merge_rows, rank, total
+from ..named import MethodLike, find_maker, make_method
 
 __all__ = ["PerSample", "Weighted", "per_sample", "reduce_positions", "reduction_of", "weighted"]
 
@@ -146,11 +147,12 @@ class Weighted(nn.Module):
 
     def __init__(self, criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> None:
         super().__init__()
-        if not isinstance(method, Method):
-            raise TypeError(f"method must be a torchcurriculum method such as APW(n, q), got {type(method).__name__}")
         if method.changes_batches:
             raise TypeError(f"{type(method).__name__} changes the batch, which a criterion cannot; use Curriculum")
+        checks.check_task(method, criterion, None)
         rows = getattr(method, "n", 1 if grows else n)
+        if n is not None and not grows and rows != n:
+            raise ValueError(f"{type(method).__name__} was made for {rows} rows, but n={n}; omit n, or make it for {n}")
         if rows is None:
             raise ValueError(f"{type(method).__name__} does not know the size of the training set; pass n= to weighted")
         if grows:
@@ -272,7 +274,15 @@ def _no_forward(model: nn.Module, x: Any) -> Any:
     raise TypeError("the method needs a forward pass, but a criterion has no model; use Curriculum")
 
 
-def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> Weighted:
+def weighted(
+    criterion: nn.Module,
+    method: MethodLike,
+    n: int | None = None,
+    grows: bool = False,
+    *,
+    epochs: int | None = None,
+    method_options: Mapping[str, Any] | None = None,
+) -> Weighted:
     """A drop-in criterion for code with a reduced loss: ``criterion(outputs, y, index)`` is a weighted scalar.
 
     With equal weights it equals the criterion itself, also with class weights and ``ignore_index`` if all samples have
@@ -280,11 +290,13 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: 
 
     Args:
         criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.
-        method: A method that weights samples: APW, SuperLoss, ... One that chooses rows or changes the batch needs a
-            ``Curriculum``.
-        n: Rows of the training set, for a method that does not know them.
+        method: A method that weights samples, by name (``"rapw"``), class or instance. One that chooses rows or changes
+            the batch needs a ``Curriculum``.
+        n: Rows of the training set, for a name, a class, or a method that does not know them.
         grows: Whether new rows appear during training, as with ``data.streamed``. For methods without per-row state
             (SuperLoss) or whose rows are independent (RAPW, ELR); others are refused. Each rank has its own rows.
+        epochs: Epochs of the run, for the schedule of a method given by name or class.
+        method_options: Options of such a method, by name.
 
     Returns:
         A module ``(outputs, y, index) -> scalar``.
@@ -301,7 +313,11 @@ def weighted(criterion: nn.Module, method: Method, n: int | None = None, grows: 
         >>> nn.CrossEntropyLoss()(outputs, y)
         tensor(1.1269)
     """
-    return Weighted(criterion, method, n, grows)
+    if n is None and not grows and not isinstance(method, Method):
+        find_maker(method)
+        raise ValueError("a method given by name or class needs the size of the training set; pass n= to weighted")
+    made = make_method(method, 1 if n is None else checks.whole("n", n), epochs, method_options)
+    return Weighted(criterion, made, n, grows)
 
 
 def _follow(module: nn.Module, device: torch.device) -> None:

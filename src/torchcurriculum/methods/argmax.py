@@ -45,6 +45,7 @@ class Argmax(Remembering):
         Nguyen et al., SELF: Learning to Filter Noisy Labels with Self-Ensembling, ICLR 2020.
     """
 
+    needs_classes = True
     kept: Tensor
 
     def __init__(self, n: int, warmup: int, memory: float = 0.7) -> None:

@@ -54,6 +54,7 @@ class C2F(Method):
         Stretcu et al., Coarse-to-Fine Curriculum Learning, 2021.
     """
 
+    needs_classes = True
     hierarchy: Tensor
     clusters: Tensor
 

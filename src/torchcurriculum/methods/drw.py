@@ -43,6 +43,7 @@ class DRW(Resizing, Method):
         Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019.
     """
 
+    needs_classes = True
     log_weights: Tensor
 
     def __init__(self, start: int, beta: float = 0.9999, counts: Tensor | Sequence[int] | None = None) -> None:

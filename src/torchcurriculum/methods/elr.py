@@ -43,6 +43,8 @@ class ELR(Remembering):
         Liu et al., Early-Learning Regularization Prevents Memorization of Noisy Labels, NeurIPS 2020.
     """
 
+    needs_classes = True
+
     def __init__(self, n: int, lam: float = 3.0, beta: float = 0.7) -> None:
         super().__init__(n, beta, "beta")
         checks.real("lam", lam, "[0, inf)", "the authors take 3 for ten classes and 7 for a hundred")

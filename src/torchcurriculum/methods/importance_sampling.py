@@ -70,7 +70,7 @@ class ImportanceSampling(Method):
         checks.real("fraction", fraction, "(0, 1]", "the authors take 1/3")
         if threshold is not None:
             checks.real("threshold", threshold, "[1, inf]", "tau is 1 for equal scores; infinity is plain training")
-        self.score, self.fraction = score, fraction
+        self.score, self.fraction, self.needs_classes = score, fraction, score == "gradient"
         self.threshold = (1 / fraction + 3) / 3 if threshold is None else threshold
         self.register_buffer("factor", torch.ones(n, dtype=torch.float64))
         self.register_buffer("tau", torch.ones((), dtype=torch.float64))

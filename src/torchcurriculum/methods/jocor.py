@@ -41,6 +41,8 @@ class JoCoR(Forgetting):
         Wei et al., Combating Noisy Labels by Agreement: A Joint Training Method with Co-Regularization, CVPR 2020.
     """
 
+    needs_classes = True
+
     def __init__(
         self, gradual: int, forget: float = 0.2, lam: float = 0.1, lr: float = 1e-3, net: nn.Module | None = None
     ) -> None:

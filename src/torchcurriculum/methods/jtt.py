@@ -47,6 +47,7 @@ class JTT(Method):
         Liu et al., Just Train Twice: Improving Group Robustness without Training Group Information, ICML 2021.
     """
 
+    needs_classes = True
     errors: Tensor
 
     def __init__(self, n: int, first: int, weight: float = 20.0, errors: Any = None) -> None:

@@ -46,6 +46,7 @@ class LGL(Method):
         Cheng et al., Local to Global Learning: Gradually Adding Classes for Training Deep Neural Networks, CVPR 2019.
     """
 
+    needs_classes = True
     labels: Tensor
     included: Tensor
 

@@ -106,6 +106,7 @@ class RAPW(Remembering):
         checks.real("caution", caution, "[0, inf)", "0 replaces labels in full")
         self.caution, self.grows = caution, False
         self.classes = None if classes is None else checks.whole("classes", classes, 2, "the number of classes")
+        self.needs_classes = classes is None
         self.add_rows("labels", torch.full((n,), -1.0))  # as numbers that ranks can merge
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)

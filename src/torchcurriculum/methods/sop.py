@@ -41,6 +41,7 @@ class SOP(Resizing, Method):
         Liu et al., Robust Training under Label Noise by Over-parameterization, ICML 2022.
     """
 
+    needs_classes = True
     u: Tensor
     v: Tensor
 

@@ -551,7 +551,7 @@ def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest
         ([str(tmp_path / "empty")], "holds no pictures"),
         ([str(path), "--folds", "1"], "--folds must be at least 2, got 1"),
         ([str(path), "--epochs", "0"], "--epochs must be at least 1, got 0"),
-        ([str(path), "--out", str(path)], "exists; choose another --out"),
+        ([str(path), "--out", str(path)], "is the data itself; choose another name"),
         ([str(path), "--features", "minilm"], "no column of this table holds text"),
         ([str(tmp_path), "--review", str(tmp_path / "r")], "is inside the data"),
     ):

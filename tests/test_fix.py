@@ -460,7 +460,7 @@ def test_fix_from_a_folder_a_proposal_and_decisions(folder: Path, capsys: pytest
     assert "fixed.csv exists; choose another name" in capsys.readouterr().err
     out.unlink()
     assert run("fix", folder, "--out", out) == 0
-    assert "decisions.json holds 3 decisions." in capsys.readouterr().out
+    assert "decisions.json, decisions: 3." in capsys.readouterr().out
     assert out.read_bytes() == b"id,label,x\n1,cat,5\n2,dog,6\n3,=new,7\n"
     alone = (folder / "decisions.json").rename(folder.parent / "alone.json")
     assert run("fix", alone, "--out", folder.parent / "again.csv") == 0

@@ -71,7 +71,7 @@ def doubts_of_probabilities(
         return ["All rows have the same label, so nothing tells a wrong one."]
     if n < FEWEST_ROWS or n < FEWEST_OF_A_CLASS * seen:
         return [
-            f"There are too few rows to judge by: {n:,} of {seen:,} classes, and {FEWEST_ROWS} in all and "
+            f"There are too few rows to judge by: {n:,} rows of {seen:,} classes, and {FEWEST_ROWS} in all and "
             f"{FEWEST_OF_A_CLASS} of a class are needed."
         ]
     agreed = float((predicted == labels).mean())

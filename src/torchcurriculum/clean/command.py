@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..audit import Audit, audit
-from .fix import Fix, planned
+from .fix import Fix, one_line, planned
 from .folds import VOTERS, Folds, train_folds
 from .inputs import PROPOSAL
 from .page import write_page
@@ -63,8 +63,8 @@ def clean(
         raise ValueError(f"--epochs must be at least 1, got {epochs}")
     if folds < 2:
         raise ValueError(f"--folds must be at least 2, got {folds}")
-    if out is not None and Path(out).exists():
-        raise ValueError(f"{out} exists; choose another --out, or delete it")
+    if out is not None:  # refused before the work, not after it
+        Fix(Source(str(data), "pictures" if data.is_dir() else "table", "", label=""), []).target(out)
     if data.is_dir() and data.resolve() in place.resolve().parents:
         raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
     with Progress(echo) as progress:
@@ -151,7 +151,7 @@ def propose(
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
     if source.skipped:
-        notes.append(f"{len(source.skipped):,} rows were not examined.")
+        notes.append(f"Rows that were not examined: {len(source.skipped):,}.")
     method = f"{by.words}, {by.seconds:.0f} s"
     return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
 
@@ -234,9 +234,9 @@ def _lines(found: Audit, proposal: Proposal) -> list[str]:
     if not proposal.rows:
         return lines
     pairs = Counter((one.given, one.suggested) for one in called or proposal.rows)
-    lines += [f"{count:>8,}  {given} -> {suggested}" for (given, suggested), count in pairs.most_common(TOP)]
+    lines += [f"{count:>8,}  {one_line(given, new)}" for (given, new), count in pairs.most_common(TOP)]
     lines.append("The most suspicious:")
     for one in proposal.rows[:TOP]:
         right = f"right with {one.quality:.1%}  " if one.called else ""
-        lines.append(f"  {(one.id or '')[:40]:<24} {right}{one.given} -> {one.suggested}  {one.why}")
+        lines.append(f"  {(one.id or '')[:40]:<24} {right}{one_line(one.given, one.suggested)}  {one.why}")
     return lines

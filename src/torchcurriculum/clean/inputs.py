@@ -52,4 +52,4 @@ def read_for_fix(
         decisions = Decisions.of(found, decisions.rows)
     if decisions.source is None:
         raise ValueError(f"{path} does not say which data it is about; give the proposal with --proposal FILE")
-    return decisions.source, found, decisions, f"{path} holds {len(decisions.rows):,} decisions."
+    return decisions.source, found, decisions, f"{path}, decisions: {len(decisions.rows):,}."

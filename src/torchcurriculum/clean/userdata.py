@@ -13,6 +13,7 @@ import numpy as np
 __all__ = ["FEWEST", "Column", "UserData", "number_classes"]
 
 FEWEST = 5  # rows of a class; fewer cannot be judged
+LISTED = 40  # columns that are described one by one
 Watch = Callable[[str, int, int], None]  # task, done, total
 
 
@@ -72,7 +73,10 @@ class UserData:
         lines = [f"{self.path}: {len(self):,} rows, {len(self.classes)} classes{where}"]
         lines[0] += "" if not self.skipped else f"; {len(self.skipped):,} left out"
         width = min(30, max((len(one.name) for one in self.columns), default=0))
-        lines += [f"  {one.name[:30]:<{width}}  {one.taken:<8}  {one.why}".rstrip() for one in self.columns]
+        lines += [f"  {one.name[:30]:<{width}}  {one.taken:<8}  {one.why}".rstrip() for one in self.columns[:LISTED]]
+        if more := Counter(one.taken for one in self.columns[LISTED:]):
+            kinds = ", ".join(f"{taken} {count}" for taken, count in more.most_common())
+            lines.append(f"  and {sum(more.values())} more columns: {kinds}")
         lines += self.notes
         reasons = Counter(reason for _, reason in self.skipped)
         for reason, count in reasons.most_common(5):

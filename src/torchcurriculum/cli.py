@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import os
 import shlex
@@ -17,6 +16,7 @@ from typing import TextIO
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
+from .checks import suggest
 from .clean.command import clean
 from .clean.exchange import FORMS, read_answers, write_for
 from .clean.fix import MODES, Fix, planned
@@ -203,10 +203,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _known(name: str) -> Recipe:
     if name not in RECIPES:
-        known = [*RECIPES, *TABLES, "separable"]
-        close = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"unknown recipe {name!r}; {hint}")
+        raise ValueError(f"unknown recipe {name!r}; {suggest(name, [*RECIPES, *TABLES, 'separable'])}")
     return RECIPES[name]
 
 

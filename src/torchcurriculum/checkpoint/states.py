@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .. import checks
 from ..distributed import is_first
 from ..record.files import sync
 from . import disk
@@ -51,9 +52,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
-        if not isinstance(keep, int) or isinstance(keep, bool) or keep < 1:
-            raise ValueError(f"keep must be a whole number, at least 1, got {keep!r}")
-        self.folder, self.keep = Path(folder), keep
+        self.folder, self.keep = Path(folder), checks.whole("keep", keep)
         self._looked = False
 
     def save(self, number: int, **parts: Any) -> bool:
@@ -71,8 +70,7 @@ class Checkpoint:
             ValueError: If the folder holds a state at least as late as this one and ``load`` was never called: the run
                 would overwrite one that could be resumed.
         """
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ValueError(f"the number of a state must be a whole number, at least 0, got {number!r}")
+        number = checks.whole("the number of a state", number, 0)
         # On every rank, because a state_dict may need all ranks.
         tensors: dict[str, Tensor] = {}
         tree = {name: encode(_state_of(part), name, tensors) for name, part in parts.items()}

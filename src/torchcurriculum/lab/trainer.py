@@ -31,14 +31,13 @@ from .lock import lock_folder
 from .method_options import PD, asks_for_pd, paper_threshold, resolved_options
 from .provenance import environment
 from .recipe import Recipe, base_name
-from .sources import digest, load_data, make_model, make_optimizer, make_schedule
+from .sources import OWN, digest, load_data, make_model, make_optimizer, make_schedule
 
 __all__ = ["SAVE_SECONDS", "Interrupted", "Watch", "finished", "train"]
 
 SAVE_SECONDS = 5.0
 NOTED = 40  # least number of epochs whose predictions the audit gets
 LARGEST = 10**8  # most rows times classes for predictions, to limit memory
-OWN = ("image-folder", "csv")  # data that only its file or folder names
 PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "digits": grey_values,
     **dict.fromkeys(("cifar10", "cifar10n", "cifar100", "cifar100n"), lambda x: x.permute(0, 2, 3, 1)),

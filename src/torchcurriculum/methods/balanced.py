@@ -37,7 +37,6 @@ class Balanced(Wrapper):
         tensor([0.2500, 0.7500], dtype=torch.float64)
     """
 
-    method: Method
     factors: Tensor
     labels: Tensor
 
@@ -56,10 +55,6 @@ class Balanced(Wrapper):
         self.counts = counts.tolist()
         self.register_buffer("labels", places, persistent=False)
         self.register_buffer("factors", (counts.min() / counts.double())[places] ** strength, persistent=False)
-
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
 
     def active(self, epoch: int) -> Method:
         """This method, since its weights differ from those inside."""

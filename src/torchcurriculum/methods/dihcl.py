@@ -228,13 +228,9 @@ def _correct(step: Step) -> Tensor:
     if not fits or y.is_floating_point():
         raise TypeError(
             "hardness='flip' needs outputs (B, classes) and targets (B,) of class numbers, but this step has "
-            f"{_kind(logits)} and {_kind(y)}; use 'loss' or 'change'"
+            f"{checks.describe(logits)} and {checks.describe(y)}; use 'loss' or 'change'"
         )
     return logits.detach().argmax(1) == y
-
-
-def _kind(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 register(

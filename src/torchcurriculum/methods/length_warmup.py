@@ -113,10 +113,9 @@ def _length(x: Any) -> int:
     for part in parts:
         if isinstance(part, Tensor) and part.ndim == 2 and not part.is_floating_point():
             return part.shape[1]
-    shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
     raise TypeError(
-        f"length-warmup cuts tokens, whole numbers of shape (B, L), but the inputs are {shape}; pass lengths= to "
-        "choose rows by their length instead"
+        f"length-warmup cuts tokens, whole numbers of shape (B, L), but the inputs are {checks.describe(x)}; pass "
+        "lengths= to choose rows by their length instead"
     )
 
 

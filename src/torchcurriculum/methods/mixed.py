@@ -42,8 +42,6 @@ class Mixed(Wrapper):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.4.
     """
 
-    method: Method
-
     def __init__(self, method: Method, reading: Reading = "beta", alpha: float = 1.0) -> None:
         super().__init__(method=method)
         checks.one_of("reading", reading, READINGS)

@@ -42,8 +42,6 @@ class Sampled(Wrapper):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.3.
     """
 
-    method: Method
-    n: int
     drawn: Tensor
 
     def __init__(self, method: Method, fraction: float = 0.05, average: bool = False) -> None:

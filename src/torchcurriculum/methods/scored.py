@@ -55,7 +55,6 @@ class Scored(Wrapper):
         Toneva et al., An Empirical Study of Example Forgetting during Deep Neural Network Learning, ICLR 2019.
     """
 
-    method: Method
     notes: Tensor
     norms: Tensor
 
@@ -69,10 +68,6 @@ class Scored(Wrapper):
         self.grand = None if grand is None else checks.whole("grand", grand, what="the number of an epoch")
         self.add_rows("notes", torch.zeros(n, 7))
         self.register_buffer("norms", torch.full((0 if grand is None else n,), torch.nan))
-
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The inner method's; also measures GraNd if requested."""

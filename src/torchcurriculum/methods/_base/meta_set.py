@@ -11,6 +11,7 @@ from torch.utils.data import default_collate
 
 from ...core import Batch, Epoch, Step, Task, checks, distributed
 from ...functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
+from .weights import bare
 
 __all__ = ["MetaSet", "count_rows", "rate_now", "rows_of"]
 
@@ -65,10 +66,7 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode fails on a compiled model
-        if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
-            words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
-            raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")
+        net = bare(step.model, "a meta set")  # forward mode fails on a compiled model
 
         def losses(net: nn.Module) -> Tensor:
             return task.losses(net, step.batch)[1]

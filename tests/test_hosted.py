@@ -203,7 +203,7 @@ def test_a_training_set_that_changes_its_length_is_refused() -> None:
     curriculum = Curriculum(methods.build("vanilla", N, 4), rows, batch_size=BATCH)
     curriculum.start(model())
     rows.append(N)
-    with pytest.raises(ValueError, match="the training set had 37 rows and has 38 now"):
+    with pytest.raises(ValueError, match="the training set had 37 rows and now has 38"):
         curriculum.start(model())
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "check_weights",
     "describe",
     "forwards",
+    "map_leaves",
     "one_of",
     "plain",
     "real",
@@ -126,18 +127,16 @@ def check_class_targets(outputs: Any, y: Any) -> None:
 
     Values are checked only in host memory; elsewhere this would synchronise every step.
     """
-    words = "there is no loss_fn, and cross-entropy"
     if isinstance(outputs, Tensor) and (outputs.ndim < 2 or outputs.shape[1] < 2):
-        shape = f"outputs of shape {tuple(outputs.shape)}"
-        raise TypeError(f"{words} needs a logit for each class, got {shape}; {_OTHER_LOSSES}")
+        got = describe(outputs)
+        raise TypeError(f"without loss_fn, cross-entropy needs a logit per class, got outputs {got}; {_OTHER_LOSSES}")
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return
     if isinstance(outputs, Tensor) and y.shape != outputs.shape:
-        raise TypeError(
-            f"{words} needs class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
-        )
+        got = describe(y)
+        raise TypeError(f"without loss_fn, cross-entropy needs class numbers, got targets {got}; {_OTHER_LOSSES}")
     if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
-        raise ValueError(f"{words} needs probabilities that sum to one, but these targets do not; {_OTHER_LOSSES}")
+        raise ValueError(f"without loss_fn, cross-entropy needs targets that sum to one; {_OTHER_LOSSES}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:
@@ -252,6 +251,20 @@ def describe(value: Any) -> str:
         ('torch.float32 of shape (2, 3)', 'list')
     """
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """``value`` with ``change`` applied to everything inside its dicts, tuples and lists.
+
+    Example:
+        >>> map_leaves(lambda leaf: 2 * leaf, {"x": [1, 2], "y": (3,)})
+        {'x': [2, 4], 'y': (6,)}
+    """
+    if isinstance(value, Mapping):
+        return {key: map_leaves(change, part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)([map_leaves(change, part) for part in value])
+    return change(value)
 
 
 def forwards(verb: Verb) -> Verb:

@@ -102,14 +102,13 @@ class Checkpoint:
         found, state = self._newest()
         number = from_first(-1 if found is None else found)
         if number != (-1 if found is None else found):
-            words = "but all ranks must see the same folder"
-            raise ValueError(f"this rank finds state {found} in {self.folder}, the first one {number}, {words}")
+            raise ValueError(f"ranks find different states in {self.folder}: {found} here, {number} on the first rank")
         if found is None:
             return None
         missing = [name for name in parts if name not in state]
         if missing:
-            words = f"holds {', '.join(state)}; it has no {', '.join(missing)}"
-            raise ValueError(f"state {found} in {self.folder} {words}")
+            held, lacks = ", ".join(state), ", ".join(missing)
+            raise ValueError(f"state {found} in {self.folder} holds {held}; it has no {lacks}")
         for name, part in parts.items():
             if hasattr(part, "load_state_dict"):
                 part.load_state_dict(state[name])
@@ -151,8 +150,8 @@ class Checkpoint:
         except OSError as error:
             with suppress(OSError):
                 shutil.rmtree(temporary)
-            words = f"{error.filename or temporary}: {error.strerror or error}"
-            warnings.warn(f"state {number} could not be saved ({words}); the run continues without it", stacklevel=4)
+            why = f"{error.filename or temporary}: {error.strerror or error}"
+            warnings.warn(f"state {number} could not be saved ({why}); the run continues without it", stacklevel=4)
             return False
         with suppress(OSError):  # the state is saved; leftovers are removed with the next one
             self._tidy(number)
@@ -162,8 +161,10 @@ class Checkpoint:
         if not self._looked:
             later = [held for held, _ in self._states() if held >= number]
             if later:
-                words = f"{self.folder} holds state {later[0]} of an earlier run, but this run is at {number}"
-                raise ValueError(f"{words}. Call load before training to resume it, or choose another folder.")
+                raise ValueError(
+                    f"{self.folder} holds state {later[0]} of an earlier run, but this run is at {number}. Call load "
+                    "before training to resume it, or choose another folder."
+                )
             self._looked = True
 
     def _put_in_place(self, temporary: Path) -> None:

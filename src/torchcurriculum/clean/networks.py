@@ -122,10 +122,8 @@ def load_weights(model: nn.Module, path: str | Path, strict: bool = True) -> lis
     held = _read(path)
     fitting = {name: held[name] for name, tensor in own.items() if name in held and held[name].shape == tensor.shape}
     if 2 * len(fitting) < len(own):
-        raise ValueError(
-            f"{path} holds the weights of another network: {len(fitting)} of the network's {len(own)} tensors are in "
-            "it with the right shape"
-        )
+        count = f"{len(fitting)} of {len(own)}"
+        raise ValueError(f"{path} holds the weights of another network: only {count} tensors of this one fit")
     missing = [name for name in own if name not in held and not name.endswith(UNUSED)]
     broken = [name for name, tensor in fitting.items() if not tensor.isfinite().all()]
     if strict and missing:

@@ -169,8 +169,7 @@ def _try(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:
         raise
     except Exception as error:
         _broken.append(repr(error))
-        words = "Triton cannot compile here, so the curriculum falls back to slower plain torch"
-        warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)
+        warnings.warn(f"Triton cannot compile here, so slower plain torch is used: {error!r:.300}", stacklevel=3)
         return None
 
 

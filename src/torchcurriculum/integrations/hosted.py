@@ -51,8 +51,8 @@ class CriterionPatch:
                 raise TypeError(f"{type(self.module).__name__}.{self.name} is not a loss module with a reduction")
             return None
         if reduction_of(criterion) == "sum":
-            words = "weights sum to one over a batch. Use 'mean', or self.curriculum(losses, batch) in training_step"
-            raise ValueError(f"{type(self.module).__name__}.{self.name} has reduction='sum', and {words}")
+            owner = type(self.module).__name__
+            raise ValueError(f"{owner}.{self.name} has reduction='sum', but weights of a batch sum to one; use 'mean'")
         return criterion
 
     def __call__(self, losses: Tensor, batch: Any = None, outputs: Any = None, y: Any = None) -> Tensor:
@@ -174,13 +174,13 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
     n = length_of(loader.dataset, "the training set")
     sampler: Any = loader.sampler
-    decides = "the curriculum decides which rows make a batch and shares them among ranks"
     if type(loader.batch_sampler) is not BatchSampler:
-        raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
+        name = _name(loader.batch_sampler)
+        raise ValueError(f"the training loader has the batch sampler {name}, but the curriculum makes the batches")
     shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
     if not (shuffled or type(sampler) is SequentialSampler) or len(sampler) != n:
-        words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
-        raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
+        name = _name(sampler)
+        raise ValueError(f"the training loader has the sampler {name}, but the curriculum chooses rows; pass shuffle=")
     if loader.num_workers and not getattr(loader, "in_order", True):
         raise ValueError("the training loader has in_order=False, but batches are matched with their rows by order")
     assert loader.batch_size is not None

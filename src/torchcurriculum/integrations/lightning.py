@@ -81,8 +81,8 @@ class CurriculumCallback(Callback):
         else:
             find_maker(method)
         if foreign := [name for name in settings if name not in SETTINGS]:
-            words = "the rest comes from the training loader and the module"
-            raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
+            named, known = ", ".join(foreign), ", ".join(SETTINGS)
+            raise TypeError(f"{named} come from the training loader and the module; the settings are {known}")
         self.method, self.method_options, self.epochs, self.settings = method, method_options, epochs, settings
         self.criterion, self.loss_fn = criterion, loss_fn
         self.curriculum: Curriculum | None = None
@@ -108,8 +108,7 @@ class CurriculumCallback(Callback):
         source = trainer.fit_loop._data_source
         loader = source.dataloader()
         if source.is_module() and trainer.reload_dataloaders_every_n_epochs:
-            words = "weights belong to the rows of one training set, which must not change; pass one loader to fit"
-            raise ValueError(f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}: {words}")
+            raise ValueError("reload_dataloaders_every_n_epochs must be 0: weights are those of one training set")
         if trainer.overfit_batches:
             raise ValueError("overfit_batches repeats the same batches, but a curriculum makes new ones in every epoch")
         settings = loader_settings(loader, trainer.world_size)

@@ -115,7 +115,7 @@ class _Run:
     """The state of one run, and how it resumes."""
 
     def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
-        """Data, network and method. Writes nothing, so that a wrong command leaves no folder behind."""
+        """Makes data, network and method. Writes nothing, so that a wrong command leaves no folder behind."""
         self.recipe, self.name, self.seed, self.folder = recipe, name, seed, folder
         self.data_name = data.resolve().name if data is not None and recipe.data in OWN else None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -48,8 +48,8 @@ class Balanced(Wrapper):
         known = checks.row_values("labels", labels, n, integers=True)
         own = type(method).loss is not Method.loss and not getattr(type(method).loss, "forwards", False)
         if own and by == "weights":
-            words = "has its own loss, which class weights would not affect"
-            raise TypeError(f"{type(method).__name__} {words}; pass by='rows'")
+            name = type(method).__name__
+            raise TypeError(f"{name} has its own loss, which class weights would not affect; pass by='rows'")
         self.n, self.by, self.strength = n, by, strength
         _, places, counts = known.unique(return_inverse=True, return_counts=True)
         self.counts = counts.tolist()

@@ -113,9 +113,10 @@ class DIHCL(Method):
         self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         self.hardness, self.gamma, self.learning_rate = hardness, gamma, learning_rate
         self.decay, self.bottom, self.policy = decay, bottom, policy
-        if (horizon is None) == (policy == "ucb"):
-            words = "needs horizon, the epochs of the run" if horizon is None else f"would ignore horizon={horizon}"
-            raise ValueError(f"policy={policy!r} {words}")
+        if horizon is None and policy == "ucb":
+            raise ValueError("policy='ucb' needs horizon, the epochs of the run")
+        if horizon is not None and policy != "ucb":
+            raise ValueError(f"policy={policy!r} would ignore horizon={horizon}")
         if policy == "beta" and (hardness != "flip" or learning_rate is not None):
             raise ValueError(
                 "policy='beta' draws from Beta(r, 1 - r) and so needs r in [0, 1]: hardness='flip' without "

@@ -121,11 +121,12 @@ def _length(x: Any) -> int:
 
 def _cut(value: Any, whole: int, length: int) -> Any:
     """Every tensor in ``value`` of shape (B, ``whole``, ...) cut to its first ``length`` positions."""
-    if isinstance(value, Tensor):
-        return value[:, :length] if value.ndim > 1 and value.shape[1] == whole else value
-    if isinstance(value, Mapping):
-        return {key: _cut(part, whole, length) for key, part in value.items()}
-    return type(value)(_cut(part, whole, length) for part in value) if isinstance(value, tuple | list) else value
+
+    def cut(leaf: Any) -> Any:
+        long = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == whole
+        return leaf[:, :length] if long else leaf
+
+    return checks.map_leaves(cut, value)
 
 
 register(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..data.arrays import Arrays
-from ..data.batches import Plan
+from ..data.batches import FixedBatches
 
 __all__ = ["LOADER_OPTIONS", "BatchReader", "untouched_generators"]
 
@@ -49,7 +49,7 @@ class BatchReader:
         persistent: bool = False,
     ) -> None:
         if foreign := [name for name in options or () if name not in LOADER_OPTIONS]:
-            raise TypeError(f"{', '.join(foreign)}: loader_options may be {', '.join(LOADER_OPTIONS)}")
+            raise TypeError(f"loader_options may be {', '.join(LOADER_OPTIONS)}, got {', '.join(foreign)}")
         self.data, self._collate = data, collate_fn
         self._options: dict[str, Any] = {
             **(options or {}),
@@ -57,7 +57,7 @@ class BatchReader:
             "pin_memory": pin_memory,
             "persistent_workers": persistent and workers > 0,
         }
-        self._plan = Plan()
+        self._plan = FixedBatches()
         self._loader: DataLoader[Any] | None = None
 
     def read(

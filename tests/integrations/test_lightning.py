@@ -315,7 +315,7 @@ def test_a_module_without_a_criterion_and_without_the_call() -> None:
         fitted(PACKAGES[0], "apw-e", "call")
     with pytest.raises(TypeError, match="Module.objective is not a loss module with a reduction"):
         fitted(PACKAGES[0], "apw-e", settings={"criterion": "objective"})
-    with pytest.raises(ValueError, match="reduction='sum', and weights sum to one"):
+    with pytest.raises(ValueError, match="reduction='sum', but weights"):
         trainer(PACKAGES[0], callback()).fit(module(criterion=nn.CrossEntropyLoss(reduction="sum")), loader())
 
 

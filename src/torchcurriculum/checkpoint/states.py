@@ -73,7 +73,8 @@ class Checkpoint:
         number = checks.whole("the number of a state", number, 0)
         # On every rank, because a state_dict may need all ranks.
         tensors: dict[str, Tensor] = {}
-        tree = {name: encode(_state_of(part), name, tensors) for name, part in parts.items()}
+        states = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
+        tree = {name: encode(state, name, tensors) for name, state in states.items()}
         done = False
         try:
             if is_first():
@@ -185,7 +186,3 @@ class Checkpoint:
         older = [path for held, path in self._states() if held <= number and not path.suffix]
         for path in [*older[self.keep :], *self.folder.glob("state-*.old")]:
             shutil.rmtree(path)
-
-
-def _state_of(part: Any) -> Any:
-    return part.state_dict() if hasattr(part, "state_dict") else part

@@ -12,11 +12,13 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from ..core import checks
 from ..curriculum import Curriculum
-from ..data.batches import take
+from ..data.batches import LOADER_OPTIONS, take
 from ..data.identity import length_of
 from ..losses import reduce_positions, reduction_of
 
-__all__ = ["CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+__all__ = ["SHOWN", "CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+
+SHOWN = ("rho", "alpha", "eprop", "phase", "rows")  # columns of the record for the trainer's log
 
 
 class CriterionPatch:
@@ -184,7 +186,6 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
     if loader.num_workers and not getattr(loader, "in_order", True):
         raise ValueError("the training loader has in_order=False, but batches are matched with their rows by order")
     assert loader.batch_size is not None
-    options = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
     return {
         "batch_size": loader.batch_size * ranks,
         "collate_fn": loader.collate_fn,
@@ -192,7 +193,7 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         "pin_memory": loader.pin_memory,
         "drop_last": loader.drop_last,
         "shuffle": shuffled,
-        "loader_options": {name: value for name in options if (value := getattr(loader, name))},
+        "loader_options": {name: value for name in LOADER_OPTIONS if (value := getattr(loader, name))},
     }
 
 

@@ -13,7 +13,7 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import CriterionPatch, Epochs, loader_settings
+from .hosted import SHOWN, CriterionPatch, Epochs, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -34,7 +34,6 @@ __all__ = ["CurriculumCallback"]
 OWN = ("method", "method_options", "epochs", "loss_fn")
 TOLD = (*OWN, "train_set", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last", "shuffle")
 SETTINGS = [name for name in inspect.signature(Curriculum).parameters if name not in TOLD]
-SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
 
 class CurriculumCallback(Callback):

@@ -71,11 +71,6 @@ class Mixed(Wrapper):
         inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
         return cls(inner, reading, 1.0 if alpha is None else alpha)
 
-    @property
-    def now(self) -> Method:
-        """The inner method, whose weights are the coefficients."""
-        return self.method
-
     def inner(self, epoch: int) -> Method:
         """The average of the mixed losses."""
         return self.uniform

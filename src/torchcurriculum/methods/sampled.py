@@ -77,11 +77,6 @@ class Sampled(Wrapper):
         inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
         return cls(inner, fraction, average)
 
-    @property
-    def now(self) -> Method:
-        """The inner method, which has the weights also during the growth."""
-        return self.method
-
     def inner(self, epoch: int) -> Method:
         """The average loss during the growth; the inner method afterwards."""
         growing = not self.grown or epoch <= self.grown

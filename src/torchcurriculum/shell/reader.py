@@ -15,15 +15,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..data.arrays import Arrays
-from ..data.batches import FixedBatches
+from ..data.batches import LOADER_OPTIONS, FixedBatches
 
-__all__ = ["LOADER_OPTIONS", "BatchReader", "untouched_generators"]
+__all__ = ["BatchReader", "untouched_generators"]
 
 # Rows of an in-memory set that are gathered and augmented together; fewer if rows are large. Many on an accelerator, to
 # keep it busy; on a CPU as many as fit its caches.
 BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 128
 BLOCK_BYTES = 2**28
-LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
 GENERATORS = threading.RLock()  # one reader at a time uses the global generators, since trainings may run in threads
 
 

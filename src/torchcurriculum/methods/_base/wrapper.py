@@ -53,7 +53,7 @@ class Wrapper(Method):
     @property
     def now(self) -> Method:
         """The method whose weights count outside a step."""
-        return self.inner(0)
+        return self.method
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The inner method's."""

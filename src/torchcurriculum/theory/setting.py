@@ -63,8 +63,8 @@ def recorded(record: Record, name: str) -> Any:
     values = [_value(record, row, name) for row in record.epochs]
     for number, value in enumerate(values, 1):
         if value != values[0]:
-            first, later = f"{name} = {values[0]!r:.40}", f"{value!r:.40}"
-            raise RecordError(f"the theorems do not apply to this run: {first} in epoch 1 and {later} in epoch {number}")
+            first, now = f"{name} = {values[0]!r:.40}", f"{value!r:.40}"
+            raise RecordError(f"the theorems do not apply to this run: {first} in epoch 1 and {now} in epoch {number}")
     return values[0] if values else None
 
 

@@ -9,21 +9,7 @@ from torch import Tensor
 
 from ...core import checks
 
-__all__ = ["check_classes", "check_labels", "is_class"]
-
-
-def is_class(y: Any) -> bool:
-    """Whether targets are one class per row: (B,) whole numbers, or (B, C) probabilities that sum to one.
-
-    Example:
-        >>> is_class(torch.tensor([2, 0])), is_class(torch.tensor([[0.9, 0.1]])), is_class(torch.tensor([[1.0, 1.0]]))
-        (True, True, False)
-    """
-    if not isinstance(y, Tensor) or y.is_complex():
-        return False
-    if y.is_floating_point():
-        return y.ndim == 2 and bool(((y.sum(1) - 1).abs() < 1e-2).all() & (y >= 0).all())
-    return y.ndim == 1
+__all__ = ["check_classes", "check_labels"]
 
 
 def check_labels(y: Any, name: str) -> Tensor:

@@ -112,14 +112,10 @@ X, FORGOTTEN = torch.randn(8, 2), torch.arange(8) % 2
 @pytest.mark.parametrize(
     ("y", "outputs", "words"),
     [
-        (
-            torch.rand(8),
-            3,
-            r"needs class numbers, got targets torch.float32 of shape \(8,\); pass loss_fn=per_sample",
-        ),
-        (torch.rand(8, 1), 1, r"needs a logit per class, got outputs .* shape \(8, 1\); pass loss_fn="),
-        (FORGOTTEN, 1, r"needs a logit per class, got outputs .* shape \(8, 1\); .* for single logits"),
-        (torch.ones(8, 3), 3, "needs targets that sum to one; pass loss_fn="),
+        (torch.rand(8), 3, r"needs class numbers, got torch.float32 targets of shape \(8,\); pass loss_fn=per_sample"),
+        (torch.rand(8, 1), 1, r"needs a logit for each class, got outputs of shape \(8, 1\); pass loss_fn="),
+        (FORGOTTEN, 1, r"needs a logit for each class, got outputs of shape \(8, 1\); .* for single logits"),
+        (torch.ones(8, 3), 3, "needs probabilities that sum to one, but these targets do not; pass loss_fn="),
     ],
 )
 def test_targets_that_are_not_classes_need_a_loss_function(

@@ -127,16 +127,18 @@ def check_class_targets(outputs: Any, y: Any) -> None:
 
     Values are checked only in host memory; elsewhere this would synchronise every step.
     """
+    words = "there is no loss_fn, and cross-entropy"
     if isinstance(outputs, Tensor) and (outputs.ndim < 2 or outputs.shape[1] < 2):
-        got = describe(outputs)
-        raise TypeError(f"without loss_fn, cross-entropy needs a logit per class, got outputs {got}; {_OTHER_LOSSES}")
+        shape = f"outputs of shape {tuple(outputs.shape)}"
+        raise TypeError(f"{words} needs a logit for each class, got {shape}; {_OTHER_LOSSES}")
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return
     if isinstance(outputs, Tensor) and y.shape != outputs.shape:
-        got = describe(y)
-        raise TypeError(f"without loss_fn, cross-entropy needs class numbers, got targets {got}; {_OTHER_LOSSES}")
+        raise TypeError(
+            f"{words} needs class numbers, got {y.dtype} targets of shape {tuple(y.shape)}; {_OTHER_LOSSES}"
+        )
     if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
-        raise ValueError(f"without loss_fn, cross-entropy needs targets that sum to one; {_OTHER_LOSSES}")
+        raise ValueError(f"{words} needs probabilities that sum to one, but these targets do not; {_OTHER_LOSSES}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ SPACES = " \u00a0\u202f'’$€£¥%"  # in and around numbers
 CURRENCY, SPACING = str.maketrans("", "", SPACES), f"[{SPACES}]"
 FORM = r"[+-]?(?:(?:\d{{1,3}}(?:{0}\d{{3}})+|\d+)(?:{1}\d*)?|{1}\d+)(?:[eE][+-]?\d+)?"
 FORMS = {".": re.compile(FORM.format(",", r"\.")), ",": re.compile(FORM.format(r"\.", ","))}
-DATES = (
-    *("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y"),
-    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y"),
-)
+DATES: tuple[str, ...] = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y")
+DATES += ("%d/%m/%y",)
+DATES += ("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y")
 TIMES = ("", " %H:%M", " %H:%M:%S", " %I:%M %p")
 DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2}, \d{4}.*")
 FIT = 0.95  # share of non-missing cells that must be of a kind
@@ -48,7 +47,7 @@ class Taken:
     kind: str
     why: str
     make: Callable[[], np.ndarray] | None = None
-    texts: Callable[[], list[str]] | None = None
+    texts: Callable[[], list[str]] | None = field(default=None)
 
 
 def decimal_mark(samples: list[list[str]], separator: str | None) -> str:
@@ -93,7 +92,8 @@ def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) ->
         return Taken("left out", "every cell is empty")
     some = known.iloc[:: max(1, len(known) // SAMPLE)].tolist()
     if all(cell == some[0] for cell in some) and known.nunique() == 1:
-        return _category(plain, missing) if missing.any() else Taken("left out", f"every cell is {some[0][:30]!r}")
+        gaps = bool(missing.any())
+        return _category(plain, missing) if gaps else Taken("left out", f"every cell is {some[0][:30]!r}")
     lower = {cell.lower() for cell in some}
     if lower <= {*YES, *NO} and lower & {*YES} and lower & {*NO}:
         values = np.where(plain.str.lower().isin(YES).to_numpy(bool), 1.0, 0.0)
@@ -170,11 +170,9 @@ def _number(name: str, values: np.ndarray, kind: str, why: str, ordered: np.ndar
         return Taken("id", "whole numbers, each once")
     if ordered is not None and distinct == len(values) and ((steps > 0).all() or (steps < 0).all()):
         return Taken("left out", "the file is sorted by it and by the label, so it would leak the label")
-    return Taken(kind, _with_gaps(why, len(values) - len(known)), lambda: scaled(values))
-
-
-def _with_gaps(why: str, gaps: int) -> str:
-    return "; ".join(filter(None, (why, f"{gaps:,} empty" if gaps else "")))
+    gaps = len(values) - len(known)
+    why = "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part)
+    return Taken(kind, why, lambda: scaled(values))
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
@@ -199,7 +197,8 @@ def scaled(values: np.ndarray) -> np.ndarray:
         scale = StandardScaler()
     out[~gap, 0] = scale.fit_transform(known[:, None])[:, 0]
     out[:, 0] /= max(float(out[:, 0].std()), 1e-6) if gap.sum() == 0 else 1.0
-    out[:, 1:] = gap[:, None]
+    if gap.any():
+        out[:, 1] = gap
     return out
 
 
@@ -223,6 +222,8 @@ def _as_date(plain: Any, missing: np.ndarray, some: list[str]) -> Taken | None:
 
 
 def _date(when: Any, why: str) -> Taken:
+    gaps = int(when.isna().sum())
+
     def make() -> np.ndarray:
         seconds = (when - when.min()).dt.total_seconds().to_numpy(np.float64, na_value=np.nan)
         parts = [scaled(seconds)]
@@ -232,7 +233,7 @@ def _date(when: Any, why: str) -> Taken:
                 parts.append(np.nan_to_num(np.stack([np.sin(angle), np.cos(angle)], 1)).astype(np.float32))
         return np.concatenate(parts, 1)
 
-    return Taken("date", _with_gaps(why, int(when.isna().sum())), make)
+    return Taken("date", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)
 
 
 def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list[str]) -> Taken:
@@ -248,6 +249,7 @@ def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list
 
 def _category(plain: Any, missing: np.ndarray) -> Taken:
     distinct = int(plain[~missing].nunique())
+    gaps = int(missing.sum())
     why = f"{distinct:,} values" + (
         f", the rarest of {distinct - CATEGORIES:,} taken as one" if distinct > CATEGORIES else ""
     )
@@ -259,4 +261,4 @@ def _category(plain: Any, missing: np.ndarray) -> Taken:
         encoder = OneHotEncoder(max_categories=CATEGORIES + 1, sparse_output=False, dtype=np.float32)
         return encoder.fit_transform(held)
 
-    return Taken("category", _with_gaps(why, int(missing.sum())), make)
+    return Taken("category", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)

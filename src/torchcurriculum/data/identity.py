@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -18,8 +19,7 @@ def length_of(data: Any, name: str) -> int:
     if isinstance(data, DataLoader):
         raise TypeError(f"{name} is a DataLoader; pass its data set, loader.dataset")
     if isinstance(data, dict):  # such as the splits of a set
-        keys = ", ".join(str(key)[:40] for key in islice(data, 5))
-        raise TypeError(f"{name} is a {type(data).__name__} with the keys {keys}; pass one of its data sets")
+        raise TypeError(f"{name} is a {type(data).__name__} with the keys {_few(data)}; pass one of its data sets")
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeError(
             f"{name} is {type(data).__name__}, which has no length or no row numbers; a curriculum keeps state for "
@@ -28,6 +28,10 @@ def length_of(data: Any, name: str) -> int:
     if len(data) < 1:
         raise ValueError(f"{name} is empty")
     return len(data)
+
+
+def _few(keys: Iterable[Any]) -> str:
+    return ", ".join(str(key)[:40] for key in islice(keys, 5))
 
 
 def fingerprint(data: Any) -> int | None:

@@ -55,6 +55,7 @@ class Scored(Wrapper):
         Toneva et al., An Empirical Study of Example Forgetting during Deep Neural Network Learning, ICLR 2019.
     """
 
+    method: Method
     notes: Tensor
     norms: Tensor
 

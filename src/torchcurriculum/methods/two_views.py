@@ -51,6 +51,7 @@ class TwoViews(Resizing, Wrapper):
         Liu et al., Robust Training under Label Noise by Over-parameterization, ICML 2022 (SOP+).
     """
 
+    method: Method
     usual: Tensor
 
     def __init__(

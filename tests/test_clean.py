@@ -291,7 +291,7 @@ def test_pictures_of_every_kind(tmp_path: Path) -> None:
     assert (found.probabilities.argmax(1) == source.labels).mean() > 0.8
     with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image: .* \(--strict\)"):
         read_pictures(folder, strict=True)
-    with pytest.raises(ValueError, match="--features resnet9000: no such file"):
+    with pytest.raises(ValueError, match="--features resnet9000 is neither a file"):
         read_pictures(folder, features="resnet9000")
 
 

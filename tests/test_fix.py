@@ -218,7 +218,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     data = Path(source.path)
     with pytest.raises(ValueError, match=r"either --out FIXED or --in-place"):
         fix.write()
-    with pytest.raises(ValueError, match=r"pets.csv is the data itself; use --in-place"):
+    with pytest.raises(ValueError, match=r"pets.csv is the data itself; choose another name"):
         fix.write(tmp_path / "." / "pets.csv")
     with pytest.raises(ValueError, match=r"its name must end in .csv"):
         fix.write(tmp_path / "fixed.parquet")

@@ -39,9 +39,9 @@ ALLOWED: dict[str, set[str]] = {
     "audit": {"record", "functional"},
     "report": {"record", "theory", "audit"},
     # ------------------------------------------------------------------
-    "data": {"distributed"},
+    "data": {"checks", "distributed"},
     "losses": {"core", "distributed", "functional", "named"},
-    "checkpoint": {"distributed", "record"},
+    "checkpoint": {"checks", "distributed", "record"},
     "integrations": {"curriculum", "core", "methods", "checkpoint", "data", "losses", "record", "named"},
     "named": {"core", "methods"},  # when a name is given; docs/decisions/0007-names.md
 }

@@ -85,7 +85,7 @@ def test_a_run_is_counted_once(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert "2 seeds" in capsys.readouterr().out
     shutil.copytree(out / "vanilla" / "seed-0", out / "vanilla" / "seed-0-backup")
     assert main(["compare", str(out)]) == 2
-    assert "are both of vanilla, seed 0, with the same settings; omit one of them" in capsys.readouterr().err
+    assert "are both runs of vanilla, seed 0, with the same settings; omit one of them" in capsys.readouterr().err
 
 
 def test_runs_with_other_settings_have_tables_of_their_own(
@@ -107,7 +107,7 @@ def test_options_of_a_method_are_not_mixed(tmp_path: Path, capsys: pytest.Captur
         record = Record(3, {"method": "apw-e", "seed": seed, "recipe": recipe}, tmp_path / "own" / str(q))
         record.append({"epoch": 1, "valid_acc": 0.5, "test_acc": 0.5})
     assert main(["compare", str(tmp_path / "own")]) == 2
-    assert "are both of apw-e, with options {'q': 2} and {'q': 50}" in capsys.readouterr().err
+    assert "are runs of apw-e with the options {'q': 2} and {'q': 50}" in capsys.readouterr().err
     for name, rate in (("one", 1), ("two", 1.0)):
         record = Record(3, {"recipe": {"name": "mine", "lr": rate}}, tmp_path / "plain" / name)
         record.append({"epoch": 1, "valid_acc": 0.5, "test_acc": 0.5})

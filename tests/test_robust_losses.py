@@ -255,7 +255,7 @@ def test_drw_counts_the_labels_once() -> None:
         (lambda: LogitAdjusted("many"), "counts must hold the rows of each class, got str"),  # type: ignore[arg-type]
         (lambda: LDAM([[1, 2]]), "counts must hold the rows of each class"),  # type: ignore[list-item]
         (lambda: LDAM(COUNTS, scale=0.0), r"scale must be a number in \(0, inf\)"),
-        (lambda: ForwardCorrected(torch.ones(2, 2)), r"transition must be a tensor \(C, C\) .* got shape \(2, 2\)"),
+        (lambda: ForwardCorrected(torch.ones(2, 2)), r"transition must be a tensor \(C, C\) .* got .* shape \(2, 2\)"),
         (lambda: ForwardCorrected(torch.tensor([[1.0, 0], [1, 0]])), r"columns \[1\] of transition are zero"),
         (lambda: ForwardCorrected([[1.0]]), "transition must be a tensor .* got list"),  # type: ignore[arg-type]
         (lambda: estimate_transition(torch.ones(4)), r"probabilities must be a tensor \(N, C\) .* got \(4,\)"),
@@ -264,7 +264,7 @@ def test_drw_counts_the_labels_once() -> None:
         (lambda: DRW(start=-1), "start must be a whole number, at least 0, got -1"),
         (lambda: DRW(1, beta=1.0), r"beta must be a number in \[0, 1\)"),
         (lambda: DRW(1, counts=[3, 0]), r"counts must hold the rows of each class.*got \[3, 0\]"),
-        (lambda: Focal()(torch.zeros(3), LABELS), r"Focal takes logits of shape \(B, C\), got \(3,\)"),
+        (lambda: Focal()(torch.zeros(3), LABELS), r"Focal takes logits of shape \(B, C\), got .*\(3,\)"),
         (lambda: Focal()(logits(), LABELS[:3]), r"Focal takes labels \(B,\) .* or probabilities .* shape \(3,\)"),
         (lambda: Focal()(logits(), LABELS.double()), "Focal takes labels"),
         (lambda: LDAM([1, 2])(logits(), LABELS), "LDAM was made for 2 classes and the model has 3 outputs"),

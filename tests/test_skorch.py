@@ -182,7 +182,7 @@ def test_data_sets_records_and_audit(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"method": "apw_e"}, "unknown method 'apw_e'; did you mean 'apw-e'"),
         ({"method": APW(299, 3)}, "the method was made for 299 rows"),
         ({"method_q": 3}, "Got an unexpected argument method_q, did you mean method__q"),
-        ({"iterator_train__sampler": SequentialSampler(range(299))}, "has the sampler SequentialSampler; the"),
+        ({"iterator_train__sampler": SequentialSampler(range(299))}, "has the sampler SequentialSampler, but the"),
         ({"iterator_train": lambda data, **_: list(data)}, "needs one torch DataLoader for training, got list"),
         ({"lr": 1e30}, "NaN or infinite"),
     ],

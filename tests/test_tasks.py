@@ -16,7 +16,7 @@ from .task_problems import N, Problem, Table, pair, problems
 PROBLEMS = problems()
 SENTENCES = (
     "needs classes",
-    "these views are for images",
+    "these views are for floating-point images",
     "SPLD groups rows by class",
     "DCL divides logits",
     "the default network reads (B, C) outputs",
@@ -29,7 +29,7 @@ SENTENCES = (
     "CBS blurs the outputs of convolutions",
     "EfficientTrain needs floating-point images",
     "EfficientTrain crops and augments images",
-    "these views are for images",
+    "these views are for floating-point images",
 )
 
 
@@ -185,11 +185,11 @@ def test_a_forgotten_advance_gets_a_sentence() -> None:
     with pytest.raises(RuntimeError, match=r"called before advance\(\); call criterion.advance\(\) in every epoch"):
         criterion(model(X), FORGOTTEN, torch.arange(8))
     forgetful = APW(8, q=2)
-    with pytest.warns(UserWarning, match=r"call method.advance\(losses\) at the start of every epoch"):
+    with pytest.warns(UserWarning, match=r"call advance\(losses\) in every epoch"):
         forgetful.batch_weights(torch.ones(8), torch.arange(8))
     forgetful.batch_weights(torch.ones(8), torch.arange(8))  # said once
     criterion.advance()
-    with pytest.warns(UserWarning, match=r"20 losses since the last advance\(\), but the training set has only 8 rows"):
+    with pytest.warns(UserWarning, match=r"20 losses of 8 rows since the last advance\(\)"):
         [criterion(model(x), y, index) for _ in range(3) for index, (x, y) in indexed(loader)]
     made = APW(8, q=2)
     made.advance(torch.ones(8))

@@ -57,7 +57,7 @@ def test_more_noise_moves_the_threshold_apart(p: float, q: float) -> None:
         ((0.9, "inherent"), "<= 0"),
         ((0.1, "clean"), "noise is 'clean'; pass noise='inherent'"),
         ((0.1,), "noise is 'clean'"),
-        ((1.0, "synthetic"), r"must lie in \[0, 1\), got 1\.0"),
+        ((1.0, "synthetic"), r"noise_rate must be a number in \[0, 1\), got 1\.0"),
         ((-0.1, "synthetic"), r"\[0, 1\), got -0\.1"),
         ((math.nan, "synthetic"), "got nan"),
         (("0.4", "synthetic"), "got '0.4'"),
@@ -161,7 +161,7 @@ def test_dissimilarity_needs_two_checkpoints(count: int) -> None:
         (torch.zeros(2), 1.0, ValueError, "not all zero"),
         (torch.ones(3), 1.0, ValueError, "checkpoint 2 has 3 parameters and those before it 2"),
         (torch.ones(2), math.nan, ValueError, "mean loss of checkpoint 2 is nan"),
-        (torch.ones(2, 1), 1.0, TypeError, r"shape \(P,\), got shape \(2, 1\)"),
+        (torch.ones(2, 1), 1.0, TypeError, r"shape \(P,\), got .* shape \(2, 1\)"),
         ([1.0, 2.0], 1.0, TypeError, "got list"),
         (nn.ReLU(), 1.0, ValueError, "ReLU, has no parameters"),
     ],
@@ -369,5 +369,5 @@ def test_quantile_in_apw() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 1.1, -1.0, math.nan])
 def test_quantile_refuses(p: float) -> None:
-    with pytest.raises(ValueError, match=r"must lie in \(0, 1\], got"):
+    with pytest.raises(ValueError, match=r"p must be a number in \(0, 1\], got"):
         quantile(p)

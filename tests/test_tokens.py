@@ -68,7 +68,7 @@ def test_a_token_that_is_not_chosen_gives_no_gradient() -> None:
         (Tokens(), LABELS, "takes targets as a dict with labels .* got Tensor"),
         (Tokens(0.5), {"labels": LABELS}, "share=0.5 needs the reference model's losses under 'reference'"),
         (Tokens(), {"labels": LABELS, "reference": REFERENCE}, "share=1 ignores 'reference'"),
-        (Tokens(), {"labels": LABELS[:, :3]}, r"for labels of shape \(3, 3\), got shape \(3, 6, 5\)"),
+        (Tokens(), {"labels": LABELS[:, :3]}, r"for labels of shape \(3, 3\), got .* shape \(3, 6, 5\)"),
         (Tokens(), {"labels": LABELS, "weights": torch.ones(3)}, r"weights must have the shape .* got \(3,\)"),
     ],
 )

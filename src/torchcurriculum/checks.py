@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import functools
 import hashlib
 import inspect
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -30,11 +31,14 @@ __all__ = [
     "check_task",
     "check_types",
     "check_weights",
+    "describe",
     "forwards",
+    "map_leaves",
     "one_of",
     "plain",
     "real",
     "row_values",
+    "suggest",
     "whole",
 ]
 
@@ -112,10 +116,9 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
 def check_sample_losses(losses: Any, size: int) -> Tensor:
     """``losses``, after checking that there is one for each of ``size`` rows."""
     if not isinstance(losses, Tensor) or losses.shape != (size,):
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(
-            f"loss_fn must return one loss per sample, shape ({size},), but returned {shape}. If it reduces, pass "
-            "reduction='none'; if it keeps positions (tokens, pixels), average them per sample."
+            f"loss_fn must return one loss per sample, shape ({size},), but returned {describe(losses)}. If it "
+            "reduces, pass reduction='none'; if it keeps positions (tokens, pixels), average them per sample."
         )
     if losses.dtype not in FLOATS:
         raise TypeError(f"losses must be floating-point numbers of 16 bits or more, got {losses.dtype}")
@@ -251,6 +254,18 @@ def one_of(name: str, value: Any, words: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be {', '.join(others)}{' or ' if others else ''}{last}, got {value!r:.60}")
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The names that an unknown one may stand for, or all of them, for an error message.
+
+    Example:
+        >>> suggest("eazy", ["easy", "hard"]), suggest("x", ["easy", "hard"])
+        ("did you mean 'easy'?", 'known: easy, hard')
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
+
+
 def row_values(name: str, values: Any, n: int, integers: bool = False) -> Tensor:
     """``values`` as a checked tensor (n,) of numbers."""
     try:
@@ -266,6 +281,30 @@ def row_values(name: str, values: Any, n: int, integers: bool = False) -> Tensor
     if bool(values.isnan().any()):
         raise ValueError(f"{name} are NaN at rows {values.isnan().nonzero().flatten()[:8].tolist()}")
     return values
+
+
+def describe(value: Any) -> str:
+    """What a user passed, for an error message: the type and shape of a tensor, or the type of anything else.
+
+    Example:
+        >>> describe(torch.zeros(2, 3)), describe([1])
+        ('torch.float32 of shape (2, 3)', 'list')
+    """
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """``value`` with ``change`` applied to everything inside its dicts, tuples and lists.
+
+    Example:
+        >>> map_leaves(lambda leaf: 2 * leaf, {"x": [1, 2], "y": (3,)})
+        {'x': [2, 4], 'y': (6,)}
+    """
+    if isinstance(value, Mapping):
+        return {key: map_leaves(change, part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)([map_leaves(change, part) for part in value])
+    return change(value)
 
 
 def forwards(verb: Verb) -> Verb:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import math
 import os
@@ -18,6 +17,7 @@ from typing import TextIO
 
 from . import methods
 from .audit import EXPORTS, audit, class_names, export, one_line, printable
+from .checks import suggest
 from .clean.command import clean
 from .clean.exchange import FORMS, read_answers, write_for
 from .clean.fix import MODES, Fix, planned
@@ -204,10 +204,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _known(name: str) -> Recipe:
     if name not in RECIPES:
-        known = [*RECIPES, *TABLES, "separable"]
-        close = difflib.get_close_matches(name, known, n=2)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"unknown recipe {name!r}; {hint}")
+        raise ValueError(f"unknown recipe {name!r}; {suggest(name, [*RECIPES, *TABLES, 'separable'])}")
     return RECIPES[name]
 
 
@@ -284,8 +281,7 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
     reason = too_large(Record.load(options.folder, samples=False))
     if reason is not None:
-        words = "call torchcurriculum.audit.audit(Record.load(folder)) on a machine with enough memory"
-        raise ValueError(f"{reason}; {words}")
+        raise ValueError(f"{reason}; call audit.audit(Record.load(folder)) on a machine with enough memory")
     record = Record.load(options.folder)
     found = audit(record)
     names, previews = class_names(record), _previews(options.folder)

@@ -208,9 +208,8 @@ class Curriculum(Hosting):
     # ------------------------------------------------------------------ inside
 
     def _begin(self, model: nn.Module) -> None:
-        if len(self.train_set) != self.n:
-            words = "a curriculum keeps state for every row, so the set must not change"
-            raise ValueError(f"the training set had {self.n} rows and has {len(self.train_set)} now; {words}")
+        if (now := len(self.train_set)) != self.n:
+            raise ValueError(f"the training set had {self.n} rows and now has {now}; it must not change")
         if self.number == 0:
             self._begin_record()
         self._progress.begin()
@@ -310,8 +309,8 @@ class Curriculum(Hosting):
         self._measured = None if measured is None else Sharded(measured.clone().to(last.device))
         self.record.restore(state["epochs"])
         if self.samples and state["epochs"] and self.record.folder is not None and not self.record.has("losses"):
-            words = f"the record in {self.record.folder} lacks epochs that the state has"
-            warnings.warn(f"{words}; their rows are restored, but their per-sample values are lost", stacklevel=2)
+            where = self.record.folder
+            warnings.warn(f"the record {where} lacks epochs of the state; per-sample values are lost", stacklevel=2)
 
     def _follow(self, device: torch.device) -> None:
         if self._steps.last.values.device != device:

@@ -42,15 +42,15 @@ def make_method(
     if isinstance(method, Method):
         given = [*(options or ()), *(() if epochs is None else ("epochs",))]
         if given:
-            words = f"{type(method).__name__} is an instance"
-            raise TypeError(f"{words}, so it cannot take {', '.join(given)}; pass its name or its class instead")
+            name, ignored = type(method).__name__, ", ".join(given)
+            raise TypeError(f"{name} is an instance, so it cannot take {ignored}; pass its name or its class instead")
         return method
     cls, make = find_maker(method)
     epochs = run_epochs if epochs is None else epochs
     if epochs is None:
         if cls is None or "epochs" in inspect.signature(cls).parameters or "for_run" in _inherited(cls):
-            words = "takes its schedule from the length of the run; pass epochs= or a method instance"
-            raise ValueError(f"{_describe(method)} {words}")
+            name = _describe(method)
+            raise ValueError(f"{name} takes its schedule from the length of the run; pass epochs= or a method instance")
         epochs = 1  # not used
     made = make(n, epochs, **(options or {}))
     if not isinstance(made, Method):
@@ -67,8 +67,10 @@ def find_maker(method: Any) -> tuple[type[Method] | None, Callable[..., Any]]:
     if isinstance(method, type) and issubclass(method, Method):
         return method, method.for_run
     if isinstance(method, type | nn.Module) or not callable(method):
-        words = "a name such as 'rapw', a class, a method such as APW(n, q), or a function (n, epochs) -> method"
-        raise TypeError(f"method must be {words}, got {_describe(method)}")
+        got = _describe(method)
+        raise TypeError(
+            f"method must be a name such as 'rapw', a class, a method, or a function (n, epochs), got {got}"
+        )
     return None, method
 
 

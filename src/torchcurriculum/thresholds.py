@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from .core import checks
 from .functional.noise import AutoThreshold, estimate_noise_rate
 
 __all__ = ["AutoThreshold", "Noise", "ParameterDissimilarity", "error_threshold", "estimate_noise_rate", "quantile"]
@@ -36,10 +37,8 @@ def error_threshold(noise_rate: float = 0.0, noise: Noise = "clean") -> float:
     Reference:
         Li et al., Adaptively Point-weighting Curriculum Learning, Section 4.
     """
-    if noise not in get_args(Noise):
-        raise ValueError(f"noise must be 'clean', 'inherent' or 'synthetic', got {noise!r}")
-    if isinstance(noise_rate, bool) or not isinstance(noise_rate, int | float) or not 0 <= noise_rate < 1:
-        raise ValueError(f"noise_rate is the share of wrong labels and must lie in [0, 1), got {noise_rate!r}")
+    checks.one_of("noise", noise, get_args(Noise))
+    checks.real("noise_rate", noise_rate, "[0, 1)", "it is the share of wrong labels")
     if noise == "clean" and noise_rate > 0:
         raise ValueError(
             f"noise_rate is {noise_rate!r} and noise is 'clean'; pass noise='inherent' if the data came with the wrong "
@@ -91,9 +90,7 @@ def quantile(p: float) -> Callable[[Tensor], Tensor]:
         >>> quantile(0.5)(torch.tensor([4.0, 1.0, 3.0, 2.0, torch.inf])).item()
         2.0
     """
-    if not 0 < p <= 1:
-        raise ValueError(f"p is the share of the rows that are easy and must lie in (0, 1], got {p!r}")
-
+    checks.real("p", p, "(0, 1]", "it is the share of the rows that are easy")
     return _Quantile(p)
 
 
@@ -204,6 +201,6 @@ def _flat(parameters: nn.Module | Tensor, name: str) -> Tensor:
             raise ValueError(f"the model of {name}, {type(parameters).__name__}, has no parameters")
         return torch.cat([part.to(parts[0].device) for part in parts])
     if not isinstance(parameters, Tensor) or parameters.ndim != 1 or not parameters.is_floating_point():
-        shape = f"shape {tuple(parameters.shape)}" if isinstance(parameters, Tensor) else type(parameters).__name__
-        raise TypeError(f"{name} must be a model or a floating-point vector of shape (P,), got {shape}")
+        got = checks.describe(parameters)
+        raise TypeError(f"{name} must be a model or a floating-point vector of shape (P,), got {got}")
     return parameters.detach().double()

@@ -116,7 +116,7 @@ def test_the_three_lines_refuse_with_every_strategy_and_can_leave_rows_out() -> 
     for strategy in ("error", "warn", "ignore"):
         apw = APW(6, q=3, nan_strategy=strategy)  # type: ignore[arg-type]
         apw.advance(torch.ones(6))
-        with pytest.raises(ValueError, match=r"rows \[3\].*before the forward pass"), warnings.catch_warnings():
+        with pytest.raises(ValueError, match=r"rows \[3\].*drop them with indexed"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for index, (inputs, y) in indexed(loader):
                 apw.batch_weights(F.cross_entropy(net(inputs), y, reduction="none").detach(), index)

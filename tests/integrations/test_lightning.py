@@ -315,7 +315,7 @@ def test_a_module_without_a_criterion_and_without_the_call() -> None:
         fitted(PACKAGES[0], "apw-e", "call")
     with pytest.raises(TypeError, match="Module.objective is not a loss module with a reduction"):
         fitted(PACKAGES[0], "apw-e", settings={"criterion": "objective"})
-    with pytest.raises(ValueError, match="reduction='sum', and weights sum to one"):
+    with pytest.raises(ValueError, match="reduction='sum', but weights"):
         trainer(PACKAGES[0], callback()).fit(module(criterion=nn.CrossEntropyLoss(reduction="sum")), loader())
 
 
@@ -328,7 +328,7 @@ def test_a_training_set_that_changes_its_length() -> None:
     train_set = Growing()
     net, curriculum = module(), callback()
     net.on_train_epoch_end = lambda: setattr(train_set, "extra", 1)
-    with pytest.raises(ValueError, match="the training set had 37 rows and has 38 now"):
+    with pytest.raises(ValueError, match="the training set had 37 rows and now has 38"):
         trainer(PACKAGES[0], curriculum).fit(net, loader(train_set))
 
 
@@ -342,7 +342,7 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_sampler_that_the_user_set_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"has the sampler {name}; the curriculum decides"):
+    with pytest.raises(ValueError, match=f"has the sampler {name}, but the curriculum chooses"):
         trainer(PACKAGES[0], callback()).fit(module(), loader(shuffle=False, **SAMPLERS[name]))
 
 
@@ -351,7 +351,7 @@ def test_other_loaders_are_refused() -> None:
         pass
 
     own = Own(SequentialSampler(range(N)), 8, False)
-    with pytest.raises(ValueError, match="has the batch sampler Own; the curriculum decides"):
+    with pytest.raises(ValueError, match="has the batch sampler Own, but the curriculum makes"):
         trainer(PACKAGES[0], callback()).fit(module(), loader(batch_size=1, shuffle=None, batch_sampler=own))
     with pytest.raises(TypeError, match="one torch DataLoader for training, got dict"):
         trainer(PACKAGES[0], callback()).fit(module(), {"a": loader(), "b": loader()})
@@ -388,7 +388,7 @@ def test_a_criterion_without_a_reduction_is_asked_row_by_row() -> None:
 def test_other_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown method 'apw_e'; did you mean 'apw-e'"):
         CurriculumCallback("apw_e")
-    with pytest.raises(TypeError, match="batch_size: settings of a curriculum are seed, measure"):
+    with pytest.raises(TypeError, match="batch_size come from the training loader .* settings are seed, measure"):
         CurriculumCallback("apw-e", batch_size=3)
     with pytest.raises(ValueError, match="'apw-e' takes its schedule from the length of the run; pass epochs="):
         trainer(PACKAGES[0], callback(), max_epochs=-1, max_steps=3).fit(module(), loader())
@@ -398,7 +398,7 @@ def test_other_settings_are_refused() -> None:
         trainer(PACKAGES[0], callback()).fit(net, loader())
     net = module()
     net.train_dataloader = loader
-    with pytest.raises(ValueError, match="reload_dataloaders_every_n_epochs=1: weights belong to the rows"):
+    with pytest.raises(ValueError, match="reload_dataloaders_every_n_epochs must be 0"):
         trainer(PACKAGES[0], callback(), reload_dataloaders_every_n_epochs=1).fit(net)
     with pytest.raises(ValueError, match="overfit_batches repeats the same batches"):
         trainer(PACKAGES[0], callback(), overfit_batches=2).fit(module(), loader())
@@ -421,7 +421,7 @@ def test_the_plain_run_is_no_other_method() -> None:
 def test_a_criterion_that_is_not_given_the_rows_is_refused() -> None:
     net = module(criterion=torch.nn.MSELoss())
     net.training_step = lambda batch, batch_idx: net.criterion(net(batch[0]).mean(), torch.tensor(0.0).double())
-    with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned \(\)"):
+    with pytest.raises(ValueError, match=r"one loss per sample, shape \(8,\), but returned .*\(\)"):
         trainer(PACKAGES[0], callback("vanilla")).fit(net, loader())
 
 

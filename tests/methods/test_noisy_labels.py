@@ -133,7 +133,7 @@ def test_a_state_of_other_rows_is_refused() -> None:
     [
         (lambda: ELR(3, lam=-1.0), r"lam must be a number in \[0, inf\), got -1.0"),
         (lambda: ELR(3, beta=1.0), r"beta must be a number in \[0, 1\), got 1.0"),
-        (lambda: Argmax(3, warmup=-1), "warmup must be a number of epochs, 0 or more, got -1"),
+        (lambda: Argmax(3, warmup=-1), "warmup must be a number of epochs, at least 0, got -1"),
         (lambda: Argmax(3, warmup=1, memory=1.0), r"memory must be a number in \[0, 1\)"),
         (lambda: SmallLoss(0), "gradual must be a whole number, at least 1, got 0"),
         (lambda: SmallLoss(1, forget=1.0), r"forget must be a number in \[0, 1\), got 1.0; it is the share of wrong"),

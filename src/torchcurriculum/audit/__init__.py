@@ -1,4 +1,4 @@
-"""Which training labels are wrong: a ranking, a suggestion, an estimate of their share, from a run or from outside."""
+"""Which training labels are wrong: a ranking, suggestions and the share, from a run or from given probabilities."""
 
 from .exports import EXPORTS, export, read_csv
 from .predictions import Predictions

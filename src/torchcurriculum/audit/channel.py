@@ -6,14 +6,13 @@ network with a temperature and a prior of their own, meant for the *true* label 
 class k is wrong with probability :math:`\eta_k`, and then it is j with probability :math:`O_{kj}`. All of a, b, eta and
 O are fitted together, by the likelihood of the given labels with weak normal priors.
 
-No temperature undoes wrong labels that all go to one class: p is (0.6, 0.4) even where the true label is beyond doubt.
-So the channel is fitted a second time, to probabilities from which a guess of T was unfolded (Richardson 1972, Lucy
-1974). The guess comes from the given labels of the rows that the network is surest of (Patrini et al. 2017). The second
-fit is taken where it is clearly more likely.
+No temperature corrects wrong labels that all go to one class: p is (0.6, 0.4) even for rows whose true label is
+certain. So the channel is fitted a second time, to probabilities from which an estimate of T was unfolded (Richardson
+1972, Lucy 1974). The estimate uses the given labels of the rows with the most confident predictions (Patrini et al.
+2017). The second fit is used if its likelihood is clearly higher.
 
-What tells wrong labels from hard rows: the surer a network is, the rarer its own mistakes, but a wrong label does not
-care how sure the network is. So a share of disagreement that remains where the network is surest is noise, and
-disagreement that fades as it grows surer is not. On clean data T is the identity, however hard they are.
+Wrong labels differ from hard rows: a network's own mistakes become rarer with its confidence, wrong labels do not. So
+disagreement that remains at the highest confidence is noise. On clean data T is the identity, even for hard rows.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from torch import Tensor
 
 __all__ = ["Channel", "fit_channel"]
 
-FLOOR = 1e-4  # of a probability: what networks say below it, and float16, tell nothing
-SUREST = 0.2  # of the rows of a predicted class
-FEW = 4.0  # rows by which the share of wrong labels of a class is drawn to that of all
+FLOOR = 1e-4  # of a probability; smaller ones are not informative, and float16 cannot hold them
+SUREST = 0.2  # share of the rows of a predicted class, the most confident
+FEW = 4.0  # prior rows: the share of wrong labels of a small class is drawn to that of all
 ROUNDS = 20  # of Richardson's and Lucy's iteration
-CLEARLY = 15.0  # by which the logarithm of the likelihood must be better with it
+CLEARLY = 15.0  # gain of the log-likelihood from which on the second fit is used
 SHARPER = 2.0  # the temperature that a fit starts from
-RATES = (0.01, 0.6)  # between which the share of wrong labels starts
-OTHERS = (-2.0, 3.0)  # and between which log O, centred, does
+RATES = (0.01, 0.6)  # limits of the share of wrong labels at the start of a fit
+OTHERS = (-2.0, 3.0)  # limits of the centred log O at the start of a fit
 STEPS = 60  # of L-BFGS
-CELLS = 5_000_000  # rows times classes that are fitted to; the others are judged by the fit
-FEWEST = 5_000  # rows that are fitted to, however many classes there are
+CELLS = 5_000_000  # rows times classes to fit; larger sets are thinned
+FEWEST = 5_000  # rows to fit for any number of classes
 SPREAD = {"heat": 1.0, "prior": 1.0, "rates": 1.0, "others": 1.5}  # standard deviations of the weak priors
 BLOCK = 2**14  # rows at a time
 
@@ -47,10 +46,10 @@ class Channel:
     """A fitted channel.
 
     Attributes:
-        heat: a, by which log-probabilities are multiplied; above 1 for a network that is less sure than it could be.
+        heat: a, the factor of the log-probabilities; above 1 for an underconfident network.
         prior: (C,) b, added to them.
         matrix: (C, C) T, the probability of a given label (column) for a true one (row).
-        blur: (C, C) a channel that is undone in the probabilities first; None where that does not help.
+        blur: (C, C) a channel that is unfolded from the probabilities first, or None.
     """
 
     heat: float
@@ -59,7 +58,7 @@ class Channel:
     blur: np.ndarray | None = None
 
     def true_shares(self, probabilities: np.ndarray) -> np.ndarray:
-        """(M, C) probabilities of the true label, without a look at the given one."""
+        """(M, C) probabilities of the true label, without using the given one."""
         plain = probabilities if self.blur is None else _unfold(probabilities, self.blur)
         values = self.heat * _logs(plain) + self.prior
         values = np.exp(values - values.max(axis=1, keepdims=True))
@@ -67,7 +66,7 @@ class Channel:
         return shares
 
     def posterior(self, probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """(M, C) probabilities of the true label, with the given one known."""
+        """(M, C) probabilities of the true label, given the label in the data."""
         joint = self.true_shares(probabilities) * self.matrix[:, labels].T
         shares: np.ndarray = joint / joint.sum(axis=1, keepdims=True)
         return shares
@@ -80,7 +79,7 @@ def _logs(probabilities: np.ndarray) -> np.ndarray:
 
 
 def _anchors(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(C, C) the channel as it would be if the rows that the network is surest of were of the predicted class."""
+    """(C, C) the channel if the most confident predictions were right."""
     classes, predicted = probabilities.shape[1], probabilities.argmax(axis=1)
     order = np.lexsort((-probabilities.max(axis=1), predicted))
     of = np.bincount(predicted)
@@ -96,7 +95,7 @@ def _anchors(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _unfold(probabilities: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """(M, C) what the probabilities were before the matrix, by Richardson's and Lucy's iteration."""
+    """(M, C) the probabilities before the channel ``matrix``, by Richardson's and Lucy's iteration."""
     blurred = np.clip(probabilities.astype(np.float64), FLOOR, 1.0)
     blurred /= blurred.sum(axis=1, keepdims=True)
     shares = blurred
@@ -114,7 +113,7 @@ def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
         labels: (N,) the given ones, in ``range(C)``.
 
     Returns:
-        The channel; where there are very many rows, fitted to a part of them drawn evenly.
+        The channel; a very large set is thinned evenly before the fit.
 
     Example:
         >>> draw = np.random.default_rng(0)
@@ -137,7 +136,7 @@ def fit_channel(probabilities: np.ndarray, labels: np.ndarray) -> Channel:
 
 
 def _fit(logs: np.ndarray, labels: np.ndarray, anchors: np.ndarray, heat: float) -> tuple[Channel, float]:
-    """The channel of these log-probabilities and its objective; less is better."""
+    """The channel of these log-probabilities and its objective; lower is better."""
     values, given, classes = torch.from_numpy(logs), torch.from_numpy(labels.astype(np.int64)), logs.shape[1]
     eye = torch.eye(classes, dtype=torch.bool)
     rate = float((1 - np.diag(anchors)).mean().clip(*RATES))

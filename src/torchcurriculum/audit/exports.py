@@ -1,4 +1,4 @@
-"""An audit as files for other tools: CSV, JSON in cleanlab's words, cleanlab's own table, tasks for Label Studio."""
+"""An audit as files for other tools: CSV, JSON with cleanlab's names, cleanlab's own table, Label Studio tasks."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def export(
         found: The audit.
         path: The file; an existing one is overwritten.
         form: ``"csv"`` or ``"json"``: a table with the columns of cleanlab's issues (``is_label_issue``,
-            ``label_quality``, ``given_label``, ``predicted_label``), ``row``, and ``name`` where the run named its
-            samples. In a CSV, texts that a spreadsheet would run stand behind an apostrophe (``read_csv`` removes it).
+            ``label_quality``, ``given_label``, ``predicted_label``), ``row``, and ``name`` if the run named its
+            samples. In a CSV, texts that a spreadsheet would run get a leading apostrophe (``read_csv`` removes it).
             ``"cleanlab"``: the table that ``CleanLearning.fit(label_issues=pandas.read_csv(path))`` takes, with all
-            rows in the order of the data and classes as numbers. ``"label-studio"``: tasks to import, only of labels
-            called wrong, with the suggested label as a prediction; the labelling interface that fits them is written
-            beside it, with the suffix ``.xml``.
-        top: Only so many rows; by default all (for Label Studio: all that are called wrong).
-        names: Names of the classes, to write in the place of their numbers; by default the audit's.
-        texts: The samples' texts, for the tasks of Label Studio; by default their names.
+            rows in the order of the data and classes as numbers. ``"label-studio"``: tasks to import, only for labels
+            called wrong, with the suggested label as a prediction; the matching labelling interface is written next to
+            them, with the suffix ``.xml``.
+        top: Number of rows; by default all (for Label Studio: all that are called wrong).
+        names: Names of the classes, written instead of their numbers; by default the audit's.
+        texts: The samples' texts for Label Studio; by default their names.
 
     Returns:
         The path.
@@ -83,7 +83,7 @@ def export(
 
 
 def read_csv(path: str | Path) -> list[dict[str, str]]:
-    """The rows of a CSV export, with every text as it was."""
+    """The rows of a CSV export, with the original texts."""
     with open(path, encoding="utf-8", newline="") as file:
         return [{name: spreadsheet_text(text or "") for name, text in row.items()} for row in csv.DictReader(file)]
 
@@ -102,7 +102,7 @@ def _name(label: Any, names: Sequence[str] | None) -> Any:
 
 
 def _unicode(text: str) -> str:
-    """The name of a folder may hold bytes that are not UTF-8, which no other program would read: they are escaped."""
+    """Text as valid UTF-8: bytes of a folder's name that are not are escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -111,7 +111,7 @@ def _number(value: float) -> float | None:
 
 
 def _issue(row: Row) -> Row:
-    """A row in the words of cleanlab's table of label issues."""
+    """A row with the names of cleanlab's table of label issues."""
     return {
         "row": row["row"],
         **({} if row["name"] is None else {"name": row["name"]}),
@@ -146,7 +146,7 @@ def _write_csv(rows: Sequence[Row], file: IO[str]) -> None:
 
 
 def spreadsheet_safe(value: Any) -> Any:
-    """A text that a spreadsheet would run as a formula gets an apostrophe before it; a number does not.
+    """Puts an apostrophe before a text that a spreadsheet would run as a formula, but not before a number.
 
     Example:
         >>> [spreadsheet_safe(text) for text in ("=1+1", "-1", "-x", "cat", "'=1+1")]
@@ -158,7 +158,7 @@ def spreadsheet_safe(value: Any) -> Any:
 
 
 def spreadsheet_text(value: str) -> str:
-    """A text as it was before ``spreadsheet_safe``."""
+    """The original of a text from ``spreadsheet_safe``."""
     return value[1:] if value.startswith("'") and FORMULA.match(value) else value
 
 

@@ -1,13 +1,13 @@
-"""Two groups of labels in a run's own memory: those that the network accepted, and those that it did not.
+"""Two groups of labels in the mean predictions of a run: those that the network accepted, and the others.
 
-The margin g in [-1, 1] of a row is the remembered probability of its label less that of the best other one. A network
-that has seen the labels accepts nearly all right ones, sooner or later: their margins pile up towards 1 and thin out
-below. Wrong labels that it did not learn by heart pile up towards -1. So with wrong labels there is a valley between
-two groups, and without them there is none, however hard the rows are.
+The margin g in [-1, 1] of a row is the mean probability of its label minus that of the best other class. A network
+accepts nearly all right labels sooner or later, so their margins gather near 1 and become rare below. Wrong labels that
+it did not memorise gather near -1. So wrong labels show as a valley between two groups; clean labels have no valley,
+even for hard rows.
 
-The valley also says how far the groups reach into each other: at g = 0 either has about half of its density v. Right
-labels thin out evenly from there to -1, wrong ones reach on to 1 (people's mistakes are labels that look plausible):
-0.25 v and 0.45 v in all, for v the density over the range. This was chosen on memories of CIFAR-10N and CIFAR-100N.
+The valley also tells how far the groups overlap: at g = 0 each has about half of its density v. Right labels become
+rarer evenly from there to -1; wrong ones reach up to 1, because people's mistakes are plausible labels. The tails hold
+0.25 v and 0.45 v in all, with v the density over the range. These numbers were chosen on CIFAR-10N and CIFAR-100N.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 
 __all__ = ["Groups", "find_groups"]
 
-BINS = 20  # of margins, of which neighbours are averaged
-DEPTH = 0.7  # of the left group's peak: a valley must be as low as this
-SIGMAS = 3.0  # by which it must be below the peak, and 2 of the share's sampling error
-RIGHT_TAIL, WRONG_TAIL = 0.25, 0.45  # of the valley's density
-SPAN = 1.0  # of the valley's density over the range, by which the share may be off beside that
-HELD_OUT = 0.1  # of as many rows, for the sampling error of held-out rows
+BINS = 20  # of the histogram of margins; neighbours are averaged
+DEPTH = 0.7  # largest height of a valley, as a share of the left peak
+SIGMAS = 3.0  # standard errors between the valley and the peak
+RIGHT_TAIL, WRONG_TAIL = 0.25, 0.45  # shares of the valley's density
+SPAN = 1.0  # further uncertainty of the share, as a share of the valley's density
+HELD_OUT = 0.1  # assumed number of held-out rows as a share of the rows, for their sampling error
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Groups:
 
 
 def find_groups(margins: np.ndarray, held_out: float = 0.0) -> Groups | None:
-    """The two groups of margins; None where there is one.
+    """The two groups of margins, or None if there is only one.
 
     Args:
         margins: (N,) in [-1, 1].
-        held_out: Share of held-out rows whose label is not the predicted one. Where it is larger than that of the rows
-            themselves, labels may have been learnt by heart: the difference is added to the interval, and half of it to
-            the share.
+        held_out: Share of held-out rows whose label is not the predicted one. If it is larger than that of the rows
+            themselves, labels may have been memorised: the difference is added to the interval, and half of it to the
+            share.
 
     Example:
         >>> margins = np.concatenate([np.full(300, -0.8), np.linspace(0.3, 1.0, 700)])
@@ -78,7 +78,7 @@ def find_groups(margins: np.ndarray, held_out: float = 0.0) -> Groups | None:
 
 
 def _quality(margins: np.ndarray, smooth: np.ndarray, valley: float, learnt: float) -> np.ndarray:
-    """(N,) one less the probability of the wrong group, by the tails at the row's margin."""
+    """(N,) one minus the probability of the wrong group, by the tails at the row's margin."""
     middles = np.linspace(-1, 1, BINS + 1)[:-1] + 1 / BINS
     all_rows = np.maximum(np.maximum(smooth, valley), 1e-9)
     right = np.where(

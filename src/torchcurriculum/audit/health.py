@@ -1,4 +1,4 @@
-"""Whether an audit may speak: what is wrong with a run or with probabilities, in whole sentences."""
+"""Whether an audit can call labels wrong: problems of a run or of probabilities, as sentences."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_pro
 
 ONE_GROUP = "The labels show one group: either nearly all are right, or wrong ones look like the rest."
 FEWEST_ROWS = 100  # in all
-FEWEST_OF_A_CLASS = 10  # in the mean: fewer do not tell a wrong label from a rare kind
-FEWEST_EPOCHS = 3  # the first says nothing
-KNOWING = 0.1  # kappa, the agreement of predictions and labels beyond chance; 0 for guessing, 1 for perfect
-SIGMAS = 4.0  # by which that agreement must exceed chance
-WHOLE_CLASS = 0.75  # of a class's labels: it is more likely the network that is wrong
-OF_A_CLASS = 5  # rows of a class, from which on that counts
-LARGEST_SHARE = 0.5  # of the labels, that are wrong or that the network is against
-BEYOND_CHANCE = 3.0  # times the loss of guessing, log C, in the mean: the run diverged, if most rows are lost, too
-FAR_BEYOND = 30.0  # times that, whatever most rows are; labels that a method rejects have losses of some times log C
+FEWEST_OF_A_CLASS = 10  # on average; with fewer, a wrong label looks like a rare kind
+FEWEST_EPOCHS = 3  # the first is not informative
+KNOWING = 0.1  # least kappa, the agreement of predictions and labels beyond chance
+SIGMAS = 4.0  # standard errors by which that agreement must exceed chance
+WHOLE_CLASS = 0.75  # share of suspect labels of a class above which the network is more likely wrong
+OF_A_CLASS = 5  # rows of a class from which on this is checked
+LARGEST_SHARE = 0.5  # of labels that are wrong or not predicted
+BEYOND_CHANCE = 3.0  # mean loss of a diverged run over log C, if the median is high, too
+FAR_BEYOND = 30.0  # the same for any median; labels that a method rejects have losses of several log C
 
 
 def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
-    """Sentences that say why a run's losses cannot be judged by: it diverged, learnt nothing, or was too short.
+    """Why a run's losses cannot be used, as sentences: it diverged, learnt nothing, or was too short.
 
     Args:
         rows: (N,) losses of each epoch; rows never measured are infinite or NaN.
@@ -57,7 +57,7 @@ def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
 def doubts_of_probabilities(
     predicted: np.ndarray, labels: np.ndarray, classes: int, held_out: float | None = None
 ) -> list[str]:
-    """Sentences that say why predictions cannot be judged by: too few rows, one class, or no better than chance.
+    """Why predictions cannot be used, as sentences: too few rows, one class, or no better than chance.
 
     Args:
         predicted: (N,) the most probable class of every row.
@@ -99,7 +99,7 @@ def doubts_of_findings(
     classes: int,
     names: Sequence[str] | None = None,
 ) -> list[str]:
-    """Sentences that say why findings are not to be believed: nearly a whole class, or most labels, are suspect."""
+    """Why findings are not credible, as sentences: nearly a whole class, or most labels, are suspect."""
     counts = np.bincount(labels, minlength=classes)
     wrong = np.bincount(labels, weights=suspect, minlength=classes)
     whole = np.flatnonzero((counts >= OF_A_CLASS) & (wrong > WHOLE_CLASS * counts))

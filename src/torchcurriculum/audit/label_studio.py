@@ -1,4 +1,4 @@
-"""Label Studio: tasks to import, the labelling interface that fits them, and the answers that people gave."""
+"""Label Studio: tasks to import, the matching labelling interface, and people's answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def interface(classes: Sequence[str], shown: str) -> str:
 
 
 def task(data: Mapping[str, Any], given: str, suggested: str | None, score: float | None) -> dict[str, Any]:
-    """A task: what is shown and, as a prediction, the suggested label.
+    """A task: the sample and, as a prediction, the suggested label.
 
     Args:
         data: With ``row`` and the field that the interface shows.
@@ -65,9 +65,9 @@ def task(data: Mapping[str, Any], given: str, suggested: str | None, score: floa
 
 
 def answers(tasks: Any) -> Iterator[tuple[int, str | None]]:
-    """(row, label, or None for a row to drop) of the tasks that were answered, from an export as JSON or JSON-MIN.
+    """(row, label, or None to drop the row) of the answered tasks, from an export as JSON or JSON-MIN.
 
-    Of several annotations of a task the last counts; those that were skipped do not. ValueError for anything else.
+    The last annotation of a task counts, without skipped ones. Anything else raises ValueError.
 
     Example:
         >>> choice = {"from_name": "label", "type": "choices", "value": {"choices": ["dog"]}}

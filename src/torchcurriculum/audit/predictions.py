@@ -1,4 +1,4 @@
-"""What a network said about every training row over a run: probabilities, kept for the audit of the labels."""
+"""The network's probabilities for every training row over a run, for the label audit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Predictions"]
 
 
 class Predictions(nn.Module):
-    r"""Gathers each row's probabilities over the epochs of a run, in the memory of two.
+    r"""Averages each row's probabilities over the epochs of a run, in the memory of two of them.
 
-    Epochs are not equally telling: at first the network knows nothing, and at last it may know every wrong label by
-    heart. Where the losses of two epochs in a row form two populations, their probabilities count by the square of the
-    contrast (see ``functional.noise``), and epochs where they do not count nothing; where two populations are never
-    seen, by the square of the variance over the rows of the probability of the given label.
+    Epochs are not equally informative: at first the network knows nothing, and in the end it may have memorised every
+    wrong label. If the losses of two consecutive epochs form two populations, the epoch counts by the square of the
+    contrast (see ``functional.noise``), and other epochs do not count. If there are never two populations, epochs count
+    by the square of the variance over the rows of the probability of the given label.
 
     Args:
         labels: (N,) the labels trained on.
@@ -25,7 +25,7 @@ class Predictions(nn.Module):
 
     Example:
         >>> predictions = Predictions(torch.tensor([0, 1]), classes=2)
-        >>> predictions.note(torch.tensor([[0.0, 0.0], [0.0, 0.0]]))                # all alike: it does not count
+        >>> predictions.note(torch.tensor([[0.0, 0.0], [0.0, 0.0]]))                # all equal: it does not count
         >>> predictions.note(torch.tensor([[3.0, 0.0], [2.0, 0.0]]), best=True)     # the second label looks wrong
         >>> arrays = predictions.arrays()
         >>> sorted(arrays), arrays["predicted"].tolist(), arrays["mean_probabilities"].round(2).tolist()[1]
@@ -52,7 +52,7 @@ class Predictions(nn.Module):
 
     @torch.no_grad()
     def note(self, logits: Tensor, best: bool = False) -> None:
-        """Takes an epoch into account.
+        """Adds an epoch.
 
         Args:
             logits: (N, C) the network's outputs for all training rows, in evaluation mode.
@@ -65,7 +65,7 @@ class Predictions(nn.Module):
         now = torch.zeros(())
         if len(given) >= ROWS:
             now = fit_populations(label_log_odds(-given.clamp_min(1e-30).log())).contrast
-        contrast = min(float(now), float(self.last))  # a net that has just begun may miss a class for one epoch
+        contrast = min(float(now), float(self.last))  # early on, a network may miss a class for one epoch
         self.last.copy_(now)
         if contrast and not self.visible:
             self.total.zero_()
@@ -82,8 +82,8 @@ class Predictions(nn.Module):
 
         Returns:
             ``probabilities`` and ``mean_probabilities``, (N, C) float16, and ``predicted``, (N,) int64: the label of
-            the highest mean where two populations were seen, and else that of the best epoch. An array of an epoch that
-            never came is left out.
+            the highest mean if there were two populations, else that of the best epoch. Arrays without an epoch are
+            left out.
         """
         found = {}
         mean = (self.total / self.weight.clamp_min(1e-30)).half().cpu()

@@ -1,23 +1,22 @@
 r"""Ranks the training samples whose labels are most likely wrong, from the record of one run.
 
-**Which epochs speak.** A network learns what most samples agree on before it memorises the rest. In between, the losses
-form two populations. Each epoch is asked for them by the fit behind ``threshold="auto"``: two normal distributions over
-the log-odds of the labels. An epoch counts by the square of their contrast D sqrt(w (1 - w)), the variance between the
-populations over that within, if a neighbouring epoch agrees. Where no two epochs show two populations, an epoch counts
-by the square of the variance of the labels' probability over the samples: that is small before a network has learnt
-anything, and again when it has learnt everything by heart.
+**Weights of the epochs.** A network learns what most samples agree on before it memorises the rest. In between, the
+losses form two populations, which the fit behind ``threshold="auto"`` finds: two normal distributions over the log-odds
+of the labels. An epoch counts by the square of their contrast D sqrt(w (1 - w)), the variance between the populations
+over that within, if a neighbouring epoch agrees. If no two epochs show two populations, epochs count by the square of
+the variance of the labels' probability over the samples, which is small before a network has learnt anything, and again
+when it has memorised everything.
 
-**Two opinions.** The mean loss over the run, weighted so, says how long a label stayed improbable; the mean
-probabilities (where the record holds them, see ``Predictions``) say whether there was a better one. Both are log-odds,
-and the score is their mean: a logarithmic pool, because the two are no independent witnesses.
+**Score.** The weighted mean loss tells how long a label stayed improbable; the mean probabilities (if the record has
+them, see ``Predictions``) tell whether another label was better. Both are log-odds, and the score is their mean, since
+the two are not independent.
 
-**When it speaks.** Labels are called wrong, and their share is estimated, where the margins of the mean probabilities
-form two groups (``groups``) and the run is a healthy one (``health``). Losses alone rank; they do not tell labels that
-are wrong from labels that are hard.
+**Labels called wrong.** Labels are called wrong, and their share is estimated, if the margins of the mean probabilities
+form two groups (``groups``) and the run is healthy (``health``). Losses alone can only rank: they do not distinguish
+wrong labels from hard ones.
 
-**Easiness.** The accumulated performance g_K and m_K of the theory were tried in the same place and rank worse: alpha
-changes its sign with the phase, and a flag knows less than a loss. The accumulated easiness is
-shown beside the score.
+**Easiness.** The accumulated performance g_K and m_K of the theory rank worse: alpha changes its sign with the phase,
+and a flag holds less than a loss. The accumulated easiness is shown beside the score.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from .scores import ranked_by
 
 __all__ = ["audit"]
 
-BINS = 1024  # of log-odds; a fit to them costs the same for a thousand rows and for a million
-BLOCK = 2**14  # rows at a time where there are C numbers for each
-FLOOR = 1e-2  # of a probability in a ratio: float16 and a network's last per cent say nothing
+BINS = 1024  # of log-odds, so that the cost of a fit does not depend on the number of rows
+BLOCK = 2**14  # rows at a time, with C numbers each
+FLOOR = 1e-2  # added to the probabilities of a ratio; smaller differences are not informative
 
 
 def audit(
@@ -62,18 +61,18 @@ def audit(
         pred_probs: With labels, (N, C) out-of-sample probabilities: of any model that did not see the row, such as
             those of cross-validation.
         features: With labels, (N, ...) numbers that the rows were predicted from, or an embedding. With them the audit
-            notices a network that missed a region, where rows that look wrong lie among rows of the same label.
+            notices that a network missed a region: its suspects lie among rows of the same label.
         views: With labels, (N, C) out-of-sample probabilities of models that saw only a part of the columns each, such
-            as one half and the other. An exception of nature contradicts some columns, a wrong label all of them. With
-            them only labels are called wrong that the views are against, too; an empty list says that the columns
-            cannot be split, and nothing is called wrong.
+            as one half and the other. A natural exception contradicts some columns, a wrong label all of them. So only
+            labels that all views contradict are called wrong. An empty list means that the columns cannot be split, and
+            nothing is called wrong.
         classes: With labels, the names of the columns of ``pred_probs``; needed where labels are not numbers.
-        names: With labels, what people call the samples.
+        names: With labels, readable names of the samples.
         score: With a record, ranks by its ``"aum"``, ``"el2n"``, ``"forgetting"``, ``"grand"`` or ``"vog"`` (see
             ``scores.difficulty``); the labels called wrong stay the same.
 
     Returns:
-        The ranking, the labels called wrong and the estimate of their share; ``health`` says why it calls none.
+        The ranking, the labels called wrong and the estimate of their share; ``health`` says why there are none.
 
     Example:
         >>> record = Record(3)
@@ -149,7 +148,7 @@ def _judge_record(record: Record) -> Audit:
 
 
 def _doubts(record: Record, labels: np.ndarray | None, seen: np.ndarray) -> list[str]:
-    """Why the run cannot be judged by, in sentences."""
+    """Why the run cannot be used, as sentences."""
     if (known := int(seen.sum())) < ROWS:
         return [f"There are too few rows to judge by: {known}, and {ROWS} are needed."]
     numbered = labels is not None and labels.dtype.kind in "iu"
@@ -163,7 +162,7 @@ def _doubts(record: Record, labels: np.ndarray | None, seen: np.ndarray) -> list
 
 
 def _held_out(record: Record) -> float | None:
-    """The share of held-out rows that the network got right in its best epoch, where the record knows it."""
+    """The share of held-out rows that the network got right in its best epoch, or None if it is not recorded."""
     known = np.array([row["valid_acc"] for row in record.epochs if isinstance(row.get("valid_acc"), float)])
     known = known[(known >= 0) & (known <= 1)]
     return float(known.max()) if len(known) else None
@@ -177,16 +176,16 @@ def _names(record: Record) -> np.ndarray | None:
 
 
 def _epoch_weights(record: Record) -> np.ndarray:
-    """(K,) what each epoch counts."""
+    """(K,) the weight of each epoch."""
     contrast, variance = [], []
     for losses in record.rows("losses"):
         finite = losses[np.isfinite(losses)]
         enough = len(finite) >= ROWS
         contrast.append(float(_fit(_log_odds(finite)).contrast) if enough else 0.0)
-        with np.errstate(over="ignore"):  # of a damaged record
+        with np.errstate(over="ignore"):  # a damaged record may overflow
             variance.append(float(np.exp(-finite.astype(np.float64).clip(*LOSS_RANGE)).var()) if len(finite) else 0.0)
     if len(contrast) > 1:
-        # Of an untrained network or, where losses are those seen in training, of one that changes from row to row.
+        # The first epoch is that of an untrained network, or of one that changes from row to row.
         contrast[0] = variance[0] = 0.0
     now = np.array(contrast)
     around = np.maximum(np.append(now[1:], 0.0), np.insert(now[:-1], 0, 0.0))
@@ -198,7 +197,7 @@ def _epoch_weights(record: Record) -> np.ndarray:
 
 
 def _over_epochs(record: Record, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) each: the weighted mean loss, infinite where none was measured, and the weighted share of easy epochs."""
+    """(N,) each: the weighted mean loss, infinite if none was measured, and the weighted share of easy epochs."""
     total, easy, weight = np.zeros(record.n), np.zeros(record.n), np.zeros(record.n)
     for share, losses in zip(weights, record.rows("losses"), strict=True):
         known = np.isfinite(losses)
@@ -217,7 +216,7 @@ def _log_odds(losses: np.ndarray) -> np.ndarray:
 
 
 def _margins(record: Record, labels: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """(N,) each: the given label's mean probability less that of the best other one, and the log of their ratio."""
+    """(N,) each: the given label's mean probability minus the best other one, and the log of their ratio."""
     shares = record.arrays.get("mean_probabilities")
     if shares is None or labels is None:
         return None
@@ -240,7 +239,7 @@ def _margins(record: Record, labels: np.ndarray | None) -> tuple[np.ndarray, np.
 def _suggest(
     record: Record, labels: np.ndarray | None, issue: np.ndarray, quality: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(N,) each: what the network says, the next best where that is a label called wrong; and how probable that is."""
+    """(N,) each: the predicted label, or the next best if it is called wrong, and its probability."""
     predicted, shares = record.labels("predicted"), record.arrays.get("mean_probabilities")
     if predicted is None or labels is None or shares is None:
         return predicted, None
@@ -260,6 +259,6 @@ def _suggest(
 
 
 def _fit(values: np.ndarray) -> Populations:
-    """Two populations, fitted to the middles of equal bins and how many values lie in each."""
+    """Two populations, fitted to a histogram."""
     counts, edges = np.histogram(values, BINS)
     return fit_populations(torch.from_numpy((edges[1:] + edges[:-1]) / 2), torch.from_numpy(counts.astype(np.float64)))

@@ -1,4 +1,4 @@
-"""Which samples to show people, those whose labels are most likely wrong and the hardest of the others, and how."""
+"""Which samples to show people: those whose labels are most likely wrong, and the hardest of the others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .result import Audit
 __all__ = ["HARDEST", "SUSPICIOUS", "choose", "label_name", "one_line", "printable", "telling_rows"]
 
 SUSPICIOUS, HARDEST = 48, 16
-WIDTH = 80  # letters of what a sample is called, in a terminal
+WIDTH = 80  # letters of a sample's name in a terminal
 
 
 def telling_rows(record: Record) -> np.ndarray:
-    """Rows that a report will show: those to keep previews of. Empty where the record holds no losses to judge by."""
+    """Rows that a report will show, to keep previews of; empty if the record has no usable losses."""
     try:
         return np.concatenate(choose(audit(record)))
     except RecordError:
@@ -26,7 +26,7 @@ def telling_rows(record: Record) -> np.ndarray:
 
 
 def choose(found: Audit) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose labels are most likely wrong, and rows that were rarely easy though their labels seem right."""
+    """Rows whose labels are most likely wrong, and rows that were rarely easy although their labels seem right."""
     seen = np.isfinite(found.score)
     suspicious = found.order[: min(SUSPICIOUS, int(seen.sum()))]
     right = seen & ~found.issue
@@ -34,13 +34,13 @@ def choose(found: Audit) -> tuple[np.ndarray, np.ndarray]:
         right &= found.given == found.suggested
     right[suspicious] = False
     rest = np.flatnonzero(right)
-    # By how seldom a row was easy, and of equals the more suspicious first.
+    # The rarely easy first; among equals, the more suspicious.
     order = np.lexsort((-found.score[rest], found.easy[rest]))
     return suspicious, rest[order[:HARDEST]]
 
 
 def one_line(row: Mapping[str, Any], classes: list[str] | None, text: str | None = None) -> str:
-    """A row of an audit for a terminal: given and suggested label, the truth where it is known, and what it is called.
+    """A row of an audit for a terminal: given and suggested label, whether it is wrong if known, and its name.
 
     Example:
         >>> one_line({"given": 0, "suggested": 1, "wrong": True, "name": "7.png"}, ["cat", "dog"])
@@ -53,7 +53,7 @@ def one_line(row: Mapping[str, Any], classes: list[str] | None, text: str | None
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: a space for everything but letters and line ends, so that no escape sequence gets there.
+    """Text for a terminal: control characters other than line ends become spaces, so that escapes have no effect.
 
     Example:
         >>> printable("a\\x1b[31mb")

@@ -1,4 +1,4 @@
-"""Other scores of the samples in a record (AUM, EL2N, forgetting, GraNd, VoG): as a ranking, and to prune by."""
+"""Other scores of the samples in a record (AUM, EL2N, forgetting, GraNd, VoG), for ranking and pruning."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .result import Audit
 
 __all__ = ["SIGNS", "difficulty", "prune", "ranked_by"]
 
-SIGNS = {"aum": -1, "el2n": 1, "forgetting": 1, "grand": 1, "vog": 1}  # by which a larger value is harder
+SIGNS = {"aum": -1, "el2n": 1, "forgetting": 1, "grand": 1, "vog": 1}  # times these, larger is harder
 
 
 def difficulty(record: Record, score: str) -> np.ndarray:
-    """(N,) float64 a score of the samples, larger is harder and more suspicious; NaN where it is not known.
+    """(N,) float64 scores of the samples, larger is harder and more suspicious; NaN if unknown.
 
     Args:
         record: With an array of the score's name: those of ``methods.Scored``, or your own.
@@ -41,26 +41,25 @@ def difficulty(record: Record, score: str) -> np.ndarray:
 
 
 def ranked_by(found: Audit, record: Record, score: str) -> Audit:
-    """An audit with its rows ranked by another score; what is called wrong stays as the losses say.
+    """An audit with its rows ranked by another score; the labels called wrong stay the same.
 
-    ``score`` and ``order`` are the other score's, so ``auroc`` and ``precision`` are, too; ``quality``, a probability,
-    has a meaning only for the losses.
+    ``auroc`` and ``precision`` are then those of the other score; ``quality`` is still that of the losses.
     """
     values = np.nan_to_num(difficulty(record, score), nan=-np.inf)
     return replace(found, score=values, order=np.argsort(-values, kind="stable"))
 
 
 def prune(values: Any, fraction: float, drop: Literal["easy", "hard"] = "easy", seed: int = 0) -> np.ndarray:
-    """The rows to keep when a share of the samples is left out, in increasing order.
+    """The rows to keep when a share of the samples is dropped, in increasing order.
 
-    Samples of equal value are left out at random; those whose value is not known are kept.
+    Samples of equal value are dropped at random; those of unknown value are kept.
 
     Args:
-        values: (N,) difficulties, larger is harder: of ``difficulty`` or ``Scored.difficulty``.
-        fraction: The share to leave out, in [0, 1).
-        drop: ``"easy"`` for clean data, of which the hard samples are worth most; ``"hard"`` where labels are wrong, or
-            where little would be left.
-        seed: Of the order of equal samples.
+        values: (N,) difficulties, larger is harder, from ``difficulty`` or ``Scored.difficulty``.
+        fraction: The share to drop, in [0, 1).
+        drop: ``"easy"`` for clean data, whose hard samples are worth most; ``"hard"`` if labels are wrong, or if few
+            rows would be left.
+        seed: Seed of the order of equal samples.
 
     Example:
         >>> prune([0.1, 0.9, 0.5, float("nan")], 0.5)

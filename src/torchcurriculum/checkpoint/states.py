@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .. import checks
 from ..distributed import is_first
 from ..record.files import sync
 from . import disk
@@ -51,9 +52,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
-        if not isinstance(keep, int) or isinstance(keep, bool) or keep < 1:
-            raise ValueError(f"keep must be a whole number, at least 1, got {keep!r}")
-        self.folder, self.keep = Path(folder), keep
+        self.folder, self.keep = Path(folder), checks.whole("keep", keep)
         self._looked = False
 
     def save(self, number: int, **parts: Any) -> bool:
@@ -71,11 +70,11 @@ class Checkpoint:
             ValueError: If the folder holds a state at least as late as this one and ``load`` was never called: the run
                 would overwrite one that could be resumed.
         """
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ValueError(f"the number of a state must be a whole number, at least 0, got {number!r}")
+        number = checks.whole("the number of a state", number, 0)
         # On every rank, because a state_dict may need all ranks.
         tensors: dict[str, Tensor] = {}
-        tree = {name: encode(_state_of(part), name, tensors) for name, part in parts.items()}
+        states = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
+        tree = {name: encode(state, name, tensors) for name, state in states.items()}
         done = False
         try:
             if is_first():
@@ -104,14 +103,13 @@ class Checkpoint:
         found, state = self._newest()
         number = from_first(-1 if found is None else found)
         if number != (-1 if found is None else found):
-            words = "but all ranks must see the same folder"
-            raise ValueError(f"this rank finds state {found} in {self.folder}, the first one {number}, {words}")
+            raise ValueError(f"ranks find different states in {self.folder}: {found} here, {number} on the first rank")
         if found is None:
             return None
         missing = [name for name in parts if name not in state]
         if missing:
-            words = f"holds {', '.join(state)}; it has no {', '.join(missing)}"
-            raise ValueError(f"state {found} in {self.folder} {words}")
+            held, lacks = ", ".join(state), ", ".join(missing)
+            raise ValueError(f"state {found} in {self.folder} holds {held}; it has no {lacks}")
         for name, part in parts.items():
             if hasattr(part, "load_state_dict"):
                 part.load_state_dict(state[name])
@@ -153,8 +151,8 @@ class Checkpoint:
         except OSError as error:
             with suppress(OSError):
                 shutil.rmtree(temporary)
-            words = f"{error.filename or temporary}: {error.strerror or error}"
-            warnings.warn(f"state {number} could not be saved ({words}); the run continues without it", stacklevel=4)
+            why = f"{error.filename or temporary}: {error.strerror or error}"
+            warnings.warn(f"state {number} could not be saved ({why}); the run continues without it", stacklevel=4)
             return False
         with suppress(OSError):  # the state is saved; leftovers are removed with the next one
             self._tidy(number)
@@ -164,8 +162,10 @@ class Checkpoint:
         if not self._looked:
             later = [held for held, _ in self._states() if held >= number]
             if later:
-                words = f"{self.folder} holds state {later[0]} of an earlier run, but this run is at {number}"
-                raise ValueError(f"{words}. Call load before training to resume it, or choose another folder.")
+                raise ValueError(
+                    f"{self.folder} holds state {later[0]} of an earlier run, but this run is at {number}. Call load "
+                    "before training to resume it, or choose another folder."
+                )
             self._looked = True
 
     def _put_in_place(self, temporary: Path) -> None:
@@ -186,7 +186,3 @@ class Checkpoint:
         older = [path for held, path in self._states() if held <= number and not path.suffix]
         for path in [*older[self.keep :], *self.folder.glob("state-*.old")]:
             shutil.rmtree(path)
-
-
-def _state_of(part: Any) -> Any:
-    return part.state_dict() if hasattr(part, "state_dict") else part

@@ -139,8 +139,7 @@ def _separator(path: Path, encoding: str) -> str:
             usual = Counter(widths[1:] or widths).most_common(1)[0][0]
             found.append((sum(width == widths[0] for width in widths) / len(widths), usual, separator))
     if not found:
-        words = "its first line holds none of the separators , ; tab |"
-        raise ValueError(f"{path} has one column: {words}; give another with --sep, and check that it is a table")
+        raise ValueError(f"{path} has one column: its first line holds no separator , ; tab |; give another with --sep")
     return max(found)[2]
 
 

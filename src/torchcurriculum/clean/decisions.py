@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Decisions:
 
     rows: Sequence[Decision] = ()
     proposal: str | None = None
-    source: Source | None = field(default=None)
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", list(self.rows))

@@ -216,7 +216,9 @@ class Fix:
             return self.path
         out = Path(out)
         if out.exists() and self.path.exists() and out.samefile(self.path):
-            raise ValueError(f"{out} is the data itself; choose another name, or overwrite it with `curriculum fix --in-place`")
+            raise ValueError(
+                f"{out} is the data itself; choose another name, or overwrite it with `curriculum fix --in-place`"
+            )
         if out.exists() and not (out.is_dir() and folder and not any(out.iterdir())):
             raise ValueError(f"{out} exists; choose another name, or delete it")
         if folder and self.path.resolve() in [out.resolve(), *out.resolve().parents]:

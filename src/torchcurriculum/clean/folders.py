@@ -22,9 +22,9 @@ def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]
             place = 1 if len(above) > 1 and above[0] in PARTS and has_parts(folder) else 0
             if len(above) > place:
                 found.append((name, above[place]))
-    if len({label for _, label in found}) < 2:
-        words = f"files ({', '.join(suffixes)}) of {len({label for _, label in found})} classes"
-        raise ValueError(f"{folder} holds {words}; there should be one folder for each class, at least two")
+    if (count := len({label for _, label in found})) < 2:
+        kinds = ", ".join(suffixes)
+        raise ValueError(f"{folder} holds files ({kinds}) of {count} classes; two or more class folders are needed")
     return sorted(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ..checks import suggest
 from .efficientnet import EfficientNetB0
 
 __all__ = ["NAMES", "Resized", "feature_network", "load_weights", "named"]
@@ -41,9 +41,7 @@ def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
     library, _, inner = NAMES.get(name, name).partition(":")
     makers: dict[str, Callable[[str, int], nn.Module]] = {"torchvision": _of_torchvision, "timm": _of_timm}
     if library not in makers or not inner:
-        words = [*known, *NAMES]
-        close = difflib.get_close_matches(name, words, n=2)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(words)}"
+        hint = suggest(name, [*known, *NAMES])
         raise ValueError(f"unknown network {name!r}; {hint} Others: torchvision:NAME and timm:NAME")
     return makers[library](inner, classes)
 
@@ -124,17 +122,20 @@ def load_weights(model: nn.Module, path: str | Path, strict: bool = True) -> lis
     held = _read(path)
     fitting = {name: held[name] for name, tensor in own.items() if name in held and held[name].shape == tensor.shape}
     if 2 * len(fitting) < len(own):
-        words = f"{len(fitting)} of the network's {len(own)} tensors are in it with the right shape"
-        raise ValueError(f"{path} holds the weights of another network: {words}")
+        count = f"{len(fitting)} of {len(own)}"
+        raise ValueError(f"{path} holds the weights of another network: only {count} tensors of this one fit")
     missing = [name for name in own if name not in held and not name.endswith(UNUSED)]
     broken = [name for name, tensor in fitting.items() if not tensor.isfinite().all()]
-    instead = "use a complete file, or --partial-weights (strict=False) to accept it"
     if strict and missing:
-        words = f"{len(missing)} of the network's {len(own)} tensors ({first_of(missing)})"
-        raise ValueError(f"{path} lacks {words}, which would stay random; {instead}")
+        raise ValueError(
+            f"{path} lacks {len(missing)} of the network's {len(own)} tensors ({first_of(missing)}), which would stay "
+            "random; use a complete file, or --partial-weights (strict=False) to accept it"
+        )
     if strict and broken:
-        words = f"{len(broken)} of its tensors hold values that are not finite ({first_of(broken)})"
-        raise ValueError(f"{path} cannot be used: {words}; {instead}")
+        raise ValueError(
+            f"{path} cannot be used: {len(broken)} of its tensors hold values that are not finite "
+            f"({first_of(broken)}); use a complete file, or --partial-weights (strict=False) to accept it"
+        )
     model.load_state_dict(fitting, strict=False)
     return [name for name in own if name not in fitting and not name.endswith(UNUSED)]
 
@@ -205,10 +206,12 @@ def feature_network(how: str | None = None) -> tuple[nn.Module | None, str]:
     elif Path(how).is_file():
         path = Path(how)
     else:
-        found = [file for file in cached if file.name.startswith(f"{how.replace('-', '_')}")]
+        found = [file for file in cached if file.name.startswith(how.replace("-", "_"))]
         if not found:
-            words = "no such file, and no weights of that name in torch's cache"
-            raise ValueError(f"--features {how}: {words} ({torch.hub.get_dir()}); give a file of weights, or 'none'")
+            raise ValueError(
+                f"--features {how} is neither a file nor a network with weights in torch's cache "
+                f"({torch.hub.get_dir()}); give a file of weights, or 'none'"
+            )
         path = found[0]
     if EfficientNetB0.fits(_read(path)):
         network: nn.Module = EfficientNetB0()

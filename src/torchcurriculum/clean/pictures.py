@@ -52,7 +52,6 @@ class ImageFiles(Rows):
         self.paths, self.y, self.size = list(paths), y, size
         self.names = [str(path) for path in self.paths]
         self.threads = threads or min(16, os.cpu_count() or 1)
-        self._mean, self._std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
 
     def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
         x, y = self.batch(torch.tensor([row]))
@@ -65,8 +64,7 @@ class ImageFiles(Rows):
         draws = [None] * len(paths) if drawn is None else drawn.cpu().tolist()
         with ThreadPoolExecutor(self.threads) as pool:
             pixels = np.stack(list(pool.map(self._read, paths, draws)))
-        x = torch.from_numpy(pixels).to(self.y.device).permute(0, 3, 1, 2)
-        return (x.float() - self._mean) / self._std, self.y[index.to(self.y.device)]
+        return _normalised(torch.from_numpy(pixels).to(self.y.device)), self.y[index.to(self.y.device)]
 
     def pictures(self, index: Tensor, size: int = 64) -> Tensor:
         """Previews of the images of ``index``: (M, size, size, 3) uint8."""
@@ -79,6 +77,12 @@ class ImageFiles(Rows):
         box = _middle(width, height) if draws is None else _crop(width, height, draws)
         made = np.asarray(whole.resize((self.size, self.size), _pillow().Resampling.BILINEAR, box))
         return made[:, ::-1] if draws is not None and draws[4] < 0.5 else made
+
+
+def _normalised(pixels: Tensor) -> Tensor:
+    """(B, 3, H, W) floats, as ImageNet's networks take them, from (B, H, W, 3) bytes."""
+    mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
+    return (pixels.permute(0, 3, 1, 2).float() - mean) / std
 
 
 def _pillow() -> Any:
@@ -260,10 +264,8 @@ def _in_batches(pool: ThreadPoolExecutor, paths: list[Path], side: int) -> Itera
 
 
 def _through(network: torch.nn.Module, pixels: np.ndarray) -> np.ndarray:
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
     with torch.inference_mode():
-        x = (torch.from_numpy(pixels).permute(0, 3, 1, 2).float() - mean) / std
-        return network(x).float().flatten(1).numpy()
+        return network(_normalised(torch.from_numpy(pixels))).float().flatten(1).numpy()
 
 
 def reduced(x: np.ndarray) -> np.ndarray:

@@ -88,8 +88,10 @@ class Review:
     def decisions(self) -> Decisions:
         """All decisions so far, in the order of the proposal."""
         with self._lock:
-            rows = [self.decided[row] for row in self.suspects if row in self.decided]
-        return Decisions.of(self.proposal, rows)
+            return self._in_order()
+
+    def _in_order(self) -> Decisions:
+        return Decisions.of(self.proposal, [self.decided[row] for row in self.suspects if row in self.decided])
 
     def html(self) -> bytes:
         """The page with the decisions so far."""
@@ -114,8 +116,7 @@ class Review:
         with self._lock:
             merged = self.decided | dict(new)
             self.decided = {row: one for row, one in merged.items() if one is not None}
-            rows = [self.decided[row] for row in self.suspects if row in self.decided]
-            Decisions.of(self.proposal, rows).write(self.path)
+            self._in_order().write(self.path)
 
 
 def _handler(review: Review) -> type[BaseHTTPRequestHandler]:

@@ -343,10 +343,15 @@ def _is_copy(cells: Any, labels: np.ndarray) -> bool:
     codes = np.unique(np.array(_text(cells), dtype=str), return_inverse=True)[1]
     if codes.max() != labels.max():
         return False
-    table = np.zeros((codes.max() + 1, labels.max() + 1), np.int64)
-    np.add.at(table, (codes, labels), 1)
+    table = _counts(codes, labels)
     best = table.argmax(1)
     return len(set(best.tolist())) == len(best) and table.max(1).sum() >= COPY * len(labels)
+
+
+def _counts(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """(values, classes) how many rows have each value and each label."""
+    classes = labels.max() + 1
+    return np.bincount(codes * classes + labels, minlength=(codes.max() + 1) * classes).reshape(-1, classes)
 
 
 def _features(
@@ -387,9 +392,7 @@ def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, g
         if one.kind not in ("category", "yes/no") or not held.shape[1]:
             continue
         codes = held.argmax(1) if held.shape[1] > 1 else (held[:, 0] > held[:, 0].mean()).astype(int)
-        table = np.zeros((codes.max() + 1, labels.max() + 1), np.int64)
-        np.add.at(table, (codes, labels), 1)
-        if table.max(1).sum() >= COPY * len(labels):
+        if _counts(codes, labels).max(1).sum() >= COPY * len(labels):
             notes.append(
                 f"{name} alone predicts nearly every label; if it was derived from the label, drop it: --drop {name!r}"
             )

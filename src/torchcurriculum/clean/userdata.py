@@ -83,9 +83,8 @@ class UserData:
             first = [name for name, why in self.skipped if why == reason][:3]
             lines.append(f"left out, {reason}: {', '.join(first)}{f' and {count - 3:,} more' if count > 3 else ''}")
         if len(reasons) > 5:
-            lines.append(
-                f"left out for other reasons: {sum(reasons.values()) - sum(dict(reasons.most_common(5)).values())}"
-            )
+            others = sum(count for _, count in reasons.most_common()[5:])
+            lines.append(f"left out for other reasons: {others}")
         return "\n".join(lines)
 
 
@@ -110,10 +109,10 @@ def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[s
     )
     large = counts >= FEWEST
     if large.sum() < 2:
-        words = (
-            f"{len(names)} classes in {len(given):,} rows, and {int(large.sum())} of them with {FEWEST} rows or more"
+        raise ValueError(
+            f"{where} cannot be learnt from: it has {len(names)} classes in {len(given):,} rows, and "
+            f"{int(large.sum())} of them with {FEWEST} rows or more; at least two such classes are needed"
         )
-        raise ValueError(f"{where} cannot be learnt from: there are {words}; at least two such classes are needed")
     numbers = np.where(large, np.cumsum(large) - 1, -1)
     labels = numbers[codes].astype(np.int64)
     alike: dict[str, list[str]] = {}

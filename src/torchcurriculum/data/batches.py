@@ -8,16 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Plan", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of"]
+from ..checks import map_leaves
+
+__all__ = ["FixedBatches", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of"]
 
 TARGETS = ("labels", "label", "target", "targets", "y")
+LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")  # of ``DataLoader``
 
 
-class Plan:
+class FixedBatches:
     """A batch sampler that yields exactly ``batches``. It keeps no position, so it can be iterated repeatedly."""
 
-    def __init__(self, batches: list[Tensor] | None = None) -> None:
-        self.batches = batches or []
+    def __init__(self) -> None:
+        self.batches: list[Tensor] = []
 
     def __iter__(self) -> Iterator[list[int]]:
         return (batch.tolist() for batch in self.batches)
@@ -50,13 +53,13 @@ def unpack(batch: Any) -> tuple[Any, Any]:
 
 def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with every tensor in it moved to ``device``."""
-    if isinstance(value, Tensor):
-        return value if value.device == device else value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {key: to_device(part, device) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([to_device(part, device) for part in value])
-    return value.to(device) if hasattr(value, "to") else value
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf if leaf.device == device else leaf.to(device, non_blocking=True)
+        return leaf.to(device) if hasattr(leaf, "to") else leaf
+
+    return map_leaves(move, value)
 
 
 def without_rows(value: Any) -> Any:
@@ -66,11 +69,7 @@ def without_rows(value: Any) -> Any:
         >>> without_rows({"x": torch.ones(2, 3)})["x"].shape
         torch.Size([0, 3])
     """
-    if isinstance(value, Tensor):
-        return value[:0]
-    if isinstance(value, Mapping):
-        return {key: without_rows(part) for key, part in value.items()}
-    return type(value)([without_rows(part) for part in value]) if isinstance(value, tuple | list) else value
+    return map_leaves(lambda leaf: leaf[:0] if isinstance(leaf, Tensor) else leaf, value)
 
 
 def padding_like(viewed: Any, padding: Any) -> Any:
@@ -93,11 +92,9 @@ def padding_like(viewed: Any, padding: Any) -> Any:
 
 def zeros_of(value: Any) -> Any:
     """``value`` with its floating-point numbers set to zero: padding that any network can take."""
-    if isinstance(value, Tensor):
-        return torch.zeros_like(value) if value.is_floating_point() else value
-    if isinstance(value, Mapping):
-        return {key: zeros_of(part) for key, part in value.items()}
-    return type(value)([zeros_of(part) for part in value]) if isinstance(value, tuple | list) else value
+    return map_leaves(
+        lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, value
+    )
 
 
 def take(value: Any, rows: Tensor, size: int) -> Any:
@@ -107,15 +104,15 @@ def take(value: Any, rows: Tensor, size: int) -> Any:
         >>> take({"x": torch.tensor([1, 2, 3]), "scale": torch.tensor(5)}, torch.tensor([0, 2]), size=3)
         {'x': tensor([1, 3]), 'scale': tensor(5)}
     """
-    if isinstance(value, Tensor):
-        return value[rows.to(value.device)] if value.ndim and value.shape[0] == size else value
-    if isinstance(value, Mapping):
-        return {key: take(part, rows, size) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([take(part, rows, size) for part in value])
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"cannot select rows of a batch that holds {type(value).__name__}")
+
+    def select(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf[rows.to(leaf.device)] if leaf.ndim and leaf.shape[0] == size else leaf
+        if leaf is None or isinstance(leaf, str | int | float):
+            return leaf
+        raise TypeError(f"cannot select rows of a batch that holds {type(leaf).__name__}")
+
+    return map_leaves(select, value)
 
 
 def finite_rows(value: Any, size: int) -> Tensor | None:

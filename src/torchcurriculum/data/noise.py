@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .. import checks
 from ..distributed import derive
 
 __all__ = ["flip_labels"]
@@ -30,11 +31,9 @@ def flip_labels(labels: Tensor, rate: float, classes: int, seed: int) -> Tensor:
         >>> int((noisy != clean).sum()), int(noisy.max())
         (415, 9)
     """
-    if not 0 <= rate <= 1:
-        raise ValueError(f"the noise rate must lie in [0, 1], got {rate!r}")
+    checks.real("rate", rate, "[0, 1]", "it is the probability of a flip")
     if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.dtype not in WHOLE:
-        got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise ValueError(f"labels must be a tensor of whole numbers, shape (N,), got {got}")
+        raise ValueError(f"labels must be a tensor of whole numbers, shape (N,), got {checks.describe(labels)}")
     if classes < 2 or (len(labels) and (labels.min() < 0 or labels.max() >= classes)):
         raise ValueError(f"labels must lie in range({classes}), with at least two classes")
     generator = torch.Generator().manual_seed(derive(seed, "label noise"))

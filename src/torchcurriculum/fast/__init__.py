@@ -128,7 +128,9 @@ def is_cross_entropy(loss_fn: Any) -> bool:
 def _kernel(source: Any, y: Tensor | None, seen: Tensor, index: Tensor, head: Head) -> Tensor | None:
     """The scalar from (B,) losses or, with ``y``, from (B, C) logits."""
     name, *state = head
-    if not isinstance(source, Tensor) or not source.is_cuda or (y is None and not _are_losses(source)):
+    if not isinstance(source, Tensor) or not source.is_cuda:
+        return None
+    if y is None and (source.ndim != 1 or source.dtype not in (torch.float32, torch.float64)):
         return None
     here = all(tensor.device == source.device for tensor in _tensors(y, seen, index, *state))
     if not here or index.shape != source.shape[:1]:
@@ -138,10 +140,6 @@ def _kernel(source: Any, y: Tensor | None, seen: Tensor, index: Tensor, head: He
     if _broken or heads.triton is None or not heads.fits(source):
         return None
     return _try(heads.HEADS[name], source, y, seen, index.contiguous(), *state)
-
-
-def _are_losses(source: Tensor) -> bool:
-    return source.ndim == 1 and source.dtype in (torch.float32, torch.float64)
 
 
 def _are_logits(source: Tensor, y: Any) -> bool:
@@ -169,8 +167,7 @@ def _try(kernel: Callable[..., Tensor], *arguments: Any) -> Tensor | None:
         raise
     except Exception as error:
         _broken.append(repr(error))
-        words = "Triton cannot compile here, so the curriculum falls back to slower plain torch"
-        warnings.warn(f"{words}: {error!r:.300}", stacklevel=3)
+        warnings.warn(f"Triton cannot compile here, so slower plain torch is used: {error!r:.300}", stacklevel=3)
         return None
 
 

@@ -123,9 +123,11 @@ def _can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
     # Optimizers with this option can be captured only with capturable=True.
     if all(isinstance(group["lr"], Tensor) and group.get("capturable", group.get("fused")) for group in groups):
         return True
-    words = "steps run one kernel at a time, because a replayed graph would not see the learning rate change; make the"
-    words += " optimizer with lr=torch.tensor(..., device='cuda') and capturable=True, or for SGD fused=True"
-    warnings.warn(words, stacklevel=3)
+    warnings.warn(
+        "steps run one kernel at a time, because a replayed graph would not see the learning rate change; make the "
+        "optimizer with lr=torch.tensor(..., device='cuda') and capturable=True, or for SGD fused=True",
+        stacklevel=3,
+    )
     return False
 
 

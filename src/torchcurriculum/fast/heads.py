@@ -208,7 +208,7 @@ if triton is not None:
 
     @triton.jit
     def _lambert(x):  # type: ignore[no-untyped-def]
-        """`functional.superloss.lambert_w`, step for step, for x >= -1/e in float64."""
+        """Lambert's W for x >= -1/e in float64, by three Halley iterations; the plain version is a table."""
         zero = x * 0.0
         euler = zero + 2.718281828459045
         above = tl.maximum(x + 0.36787944117144233 - 1.2428753672788363e-17, zero)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from .classes import class_means
 from .precision import at_least_float32
 
 __all__ = [
@@ -147,9 +148,7 @@ def kernel_of_groups(features: Tensor, groups: Tensor, count: int) -> Tensor:
         tensor([[1.0000, 0.1353],
                 [0.1353, 1.0000]], dtype=torch.float64)
     """
-    features = features.nan_to_num().double()
-    sums = features.new_zeros(count, features.shape[1]).index_add_(0, groups, features)
-    centres = sums / torch.bincount(groups, minlength=count).clamp_min(1)[:, None]
+    centres = class_means(features.nan_to_num().double(), groups, count)
     squares = torch.cdist(centres, centres).square()
     mean = squares.mean()
     return torch.exp(-squares / torch.where(mean > 0, mean, 1.0))

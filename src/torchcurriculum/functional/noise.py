@@ -50,11 +50,6 @@ class Populations:
         """The spread between the populations over the spread within; 0 if there is only one."""
         return torch.where(self.real, self.separation * (self.share * (1 - self.share)).sqrt(), 0.0)
 
-    def log_odds(self, values: Tensor) -> Tensor:
-        """Log-odds that a row with this value belongs to the lower population."""
-        slope = (self.high - self.low) / self.variance
-        return torch.logit(self.share) + slope * ((self.low + self.high) / 2 - values)
-
 
 def label_log_odds(losses: Tensor) -> Tensor:
     """log(p / (1 - p)) of labels whose probability p has this cross-entropy, clipped where p counts as 0 or 1.

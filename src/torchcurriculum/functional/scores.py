@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -82,7 +83,8 @@ def gradient_norms(
     Reference:
         Paul, Ganguli and Dziugaite, Deep Learning on a Data Diet, NeurIPS 2021.
     """
-    bound = _Bound(model, forward or (lambda net, inputs: net(inputs)), loss_fn or _cross_entropy)
+    loss_fn = loss_fn or partial(F.cross_entropy, reduction="none")
+    bound = _Bound(model, forward or (lambda net, inputs: net(inputs)), loss_fn)
     learns = {f"net.{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad}
 
     def loss(parameters: dict[str, Tensor], row: Any, target: Any) -> Tensor:
@@ -160,10 +162,6 @@ class _Bound(nn.Module):
 
     def forward(self, x: Any, y: Any) -> Tensor:
         return self._loss(self._pass(self.net, x), y)
-
-
-def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(logits, y, reduction="none")
 
 
 def _batched(row: Any) -> Any:

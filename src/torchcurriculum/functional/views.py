@@ -87,8 +87,7 @@ def answer(logits: Tensor, usual: Tensor, temperature: float) -> Tensor:
 def _check(images: Tensor) -> None:
     if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
         kind = f"{images.dtype} of shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        words = f"these views are for images, floating-point and (B, C, H, W), but the inputs are {kind}"
-        raise TypeError(f"{words}; pass weak= and strong= for others")
+        raise TypeError(f"these views are for floating-point images (B, C, H, W), got {kind}; pass weak= and strong=")
 
 
 def _move(x: Tensor, operations: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,11 +12,13 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from ..core import checks
 from ..curriculum import Curriculum
-from ..data.batches import take
+from ..data.batches import LOADER_OPTIONS, take
 from ..data.identity import length_of
 from ..losses import reduce_positions, reduction_of
 
-__all__ = ["CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+__all__ = ["SHOWN", "CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+
+SHOWN = ("rho", "alpha", "eprop", "phase", "rows")  # columns of the record for the trainer's log
 
 
 class CriterionPatch:
@@ -51,8 +53,8 @@ class CriterionPatch:
                 raise TypeError(f"{type(self.module).__name__}.{self.name} is not a loss module with a reduction")
             return None
         if reduction_of(criterion) == "sum":
-            words = "weights sum to one over a batch. Use 'mean', or self.curriculum(losses, batch) in training_step"
-            raise ValueError(f"{type(self.module).__name__}.{self.name} has reduction='sum', and {words}")
+            owner = type(self.module).__name__
+            raise ValueError(f"{owner}.{self.name} has reduction='sum', but weights of a batch sum to one; use 'mean'")
         return criterion
 
     def __call__(self, losses: Tensor, batch: Any = None, outputs: Any = None, y: Any = None) -> Tensor:
@@ -177,17 +179,16 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         raise TypeError(f"a curriculum needs one torch DataLoader for training, got {type(loader).__name__}")
     n = length_of(loader.dataset, "the training set")
     sampler: Any = loader.sampler
-    decides = "the curriculum decides which rows make a batch and shares them among ranks"
     if type(loader.batch_sampler) is not BatchSampler:
-        raise ValueError(f"the training loader has the batch sampler {_name(loader.batch_sampler)}; {decides}")
+        name = _name(loader.batch_sampler)
+        raise ValueError(f"the training loader has the batch sampler {name}, but the curriculum makes the batches")
     shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
     if not (shuffled or type(sampler) is SequentialSampler) or len(sampler) != n:
-        words = "pass shuffle=True or shuffle=False and no sampler, or train without a curriculum"
-        raise ValueError(f"the training loader has the sampler {_name(sampler)}; {decides}: {words}")
+        name = _name(sampler)
+        raise ValueError(f"the training loader has the sampler {name}, but the curriculum chooses rows; pass shuffle=")
     if loader.num_workers and not getattr(loader, "in_order", True):
         raise ValueError("the training loader has in_order=False, but batches are matched with their rows by order")
     assert loader.batch_size is not None
-    options = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
     return {
         "batch_size": loader.batch_size * ranks,
         "collate_fn": loader.collate_fn,
@@ -195,7 +196,7 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         "pin_memory": loader.pin_memory,
         "drop_last": loader.drop_last,
         "shuffle": shuffled,
-        "loader_options": {name: value for name in options if (value := getattr(loader, name))},
+        "loader_options": {name: value for name in LOADER_OPTIONS if (value := getattr(loader, name))},
     }
 
 

@@ -13,7 +13,7 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import CriterionPatch, Epochs, loader_settings
+from .hosted import SHOWN, CriterionPatch, Epochs, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -34,7 +34,6 @@ __all__ = ["CurriculumCallback"]
 OWN = ("method", "method_options", "epochs", "loss_fn")
 TOLD = (*OWN, "train_set", "batch_size", "collate_fn", "workers", "pin_memory", "drop_last", "shuffle")
 SETTINGS = [name for name in inspect.signature(Curriculum).parameters if name not in TOLD]
-SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
 
 class CurriculumCallback(Callback):
@@ -81,8 +80,8 @@ class CurriculumCallback(Callback):
         else:
             find_maker(method)
         if foreign := [name for name in settings if name not in SETTINGS]:
-            words = "the rest comes from the training loader and the module"
-            raise TypeError(f"{', '.join(foreign)}: settings of a curriculum are {', '.join(SETTINGS)}; {words}")
+            named, known = ", ".join(foreign), ", ".join(SETTINGS)
+            raise TypeError(f"{named} come from the training loader and the module; the settings are {known}")
         self.method, self.method_options, self.epochs, self.settings = method, method_options, epochs, settings
         self.criterion, self.loss_fn = criterion, loss_fn
         self.curriculum: Curriculum | None = None
@@ -108,8 +107,7 @@ class CurriculumCallback(Callback):
         source = trainer.fit_loop._data_source
         loader = source.dataloader()
         if source.is_module() and trainer.reload_dataloaders_every_n_epochs:
-            words = "weights belong to the rows of one training set, which must not change; pass one loader to fit"
-            raise ValueError(f"reload_dataloaders_every_n_epochs={trainer.reload_dataloaders_every_n_epochs}: {words}")
+            raise ValueError("reload_dataloaders_every_n_epochs must be 0: weights are those of one training set")
         if trainer.overfit_batches:
             raise ValueError("overfit_batches repeats the same batches, but a curriculum makes new ones in every epoch")
         settings = loader_settings(loader, trainer.world_size)

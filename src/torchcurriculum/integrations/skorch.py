@@ -13,7 +13,7 @@ from ..core import checks
 from ..curriculum import Curriculum
 from ..losses import reduce_positions, reduction_of
 from ..named import make_method
-from .hosted import loader_settings, row_by_row
+from .hosted import SHOWN, loader_settings, row_by_row
 
 try:
     from skorch import NeuralNetClassifier
@@ -22,8 +22,6 @@ except ImportError as error:
     raise ImportError("this needs skorch: pip install 'torchcurriculum[skorch]'") from error
 
 __all__ = ["CurriculumNet"]
-
-SHOWN = ("rho", "alpha", "eprop", "phase", "rows")
 
 
 class CurriculumNet(NeuralNetClassifier):

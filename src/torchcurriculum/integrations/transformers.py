@@ -205,8 +205,7 @@ class CurriculumMixin(Base):
         if self._started:
             self._end_epoch()
         elif epoch != self.curriculum.progress()[0]:
-            words = "resumes as if all epochs were full, which those of this method are not"
-            raise ValueError(f"transformers {version} {words}; resume with transformers 5.4 or newer")
+            raise ValueError(f"transformers {version} resumes only full epochs; resume with transformers 5.4 or newer")
         self._started = True
         self._start_epoch(self.model_wrapped)
 
@@ -224,8 +223,8 @@ class CurriculumMixin(Base):
     def _start_epoch(self, model: nn.Module) -> int:
         data: Any = self.train_dataset
         if len(data) != self.curriculum.n:
-            words = f"the training set had {self.curriculum.n} rows and now has {len(data)}"
-            raise ValueError(f"{words}; a curriculum keeps state for every row, so make a new trainer")
+            before, now = self.curriculum.n, len(data)
+            raise ValueError(f"the training set had {before} rows and now has {now}; make a new trainer for new data")
         self.curriculum.start(model)
         return len(self.curriculum.loader())
 

@@ -115,8 +115,9 @@ class PairMixin(CurriculumMixin):
         """(B, 2, ...) inputs from trl's stacked ones, the chosen half first; and B zeros."""
         ids = inputs["input_ids"]
         pairs = len(ids) // 2
-        parts = {name: value for name, value in inputs.items() if name != ROWS}
-        x = {key: _stack(value, pairs) if len(value) == 2 * pairs else value for key, value in parts.items()}
+        x = {name: value for name, value in inputs.items() if name != ROWS}
+        for name in [name for name, value in x.items() if len(value) == 2 * pairs]:
+            x[name] = x[name].unflatten(0, (2, pairs)).transpose(0, 1)
         return x, ids.new_zeros(pairs)
 
     def default_forward(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
@@ -202,10 +203,6 @@ class CurriculumRewardTrainer(PairMixin, RewardTrainer):
         """Further settings: a term that the usual loss does not have."""
         words = "center_rewards_coefficient adds a term to the loss; add it in loss_fn(rewards, zeros) instead"
         return super().refusals(loss_fn) | {words: self.args.center_rewards_coefficient is not None}
-
-
-def _stack(value: Tensor, pairs: int) -> Tensor:
-    return value.unflatten(0, (2, pairs)).transpose(0, 1)
 
 
 def _packs(data: Any, length: int) -> Tensor:

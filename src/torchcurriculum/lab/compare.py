@@ -42,13 +42,13 @@ def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
 
 def _refuse_twins(record: Record, other: Record) -> None:
     name = str(record.meta.get("method", "?"))
-    words = f"{other.source} and {record.source} are both of {name}"
+    both = f"{other.source} and {record.source}"
     mine, theirs = (options_of(_recipe(one).get("options"), name) for one in (record, other))
     if mine != theirs:
-        raise ValueError(f"{words}, with options {theirs} and {mine}; compare one of them at a time")
+        raise ValueError(f"{both} are runs of {name} with the options {theirs} and {mine}; compare one at a time")
     seed = record.meta.get("seed")
     if seed is not None and other.meta.get("seed") == seed:
-        raise ValueError(f"{words}, seed {seed}, with the same settings; omit one of them")
+        raise ValueError(f"{both} are both runs of {name}, seed {seed}, with the same settings; omit one of them")
 
 
 def _settings(record: Record) -> dict[str, Any]:

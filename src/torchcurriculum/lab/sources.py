@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 Sets = dict[str, Rows]
-OWN = ("csv", "image-folder")  # the user's own data
+OWN = ("csv", "image-folder")  # the user's own data, named only by its file or folder
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,13 @@ from .lock import lock_folder
 from .method_options import PD, asks_for_pd, paper_threshold, resolved_options
 from .provenance import environment
 from .recipe import Recipe, base_name
-from .sources import digest, load_data, make_model, make_optimizer, make_schedule
+from .sources import OWN, digest, load_data, make_model, make_optimizer, make_schedule
 
 __all__ = ["SAVE_SECONDS", "Interrupted", "Watch", "finished", "train"]
 
 SAVE_SECONDS = 5.0
 NOTED = 40  # least number of epochs whose predictions the audit gets
 LARGEST = 10**8  # most rows times classes for predictions, to limit memory
-OWN = ("image-folder", "csv")  # data that only its file or folder names
 PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "digits": grey_values,
     **dict.fromkeys(("cifar10", "cifar10n", "cifar100", "cifar100n"), lambda x: x.permute(0, 2, 3, 1)),
@@ -116,7 +115,7 @@ class _Run:
     """The state of one run, and how it resumes."""
 
     def __init__(self, recipe: Recipe, name: str, seed: int, folder: Path, data: Path | None) -> None:
-        """Data, network and method. Writes nothing, so that a wrong command leaves no folder behind."""
+        """Makes data, network and method. Writes nothing, so that a wrong command leaves no folder behind."""
         self.recipe, self.name, self.seed, self.folder = recipe, name, seed, folder
         self.data_name = data.resolve().name if data is not None and recipe.data in OWN else None
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

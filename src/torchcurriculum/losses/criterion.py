@@ -99,10 +99,10 @@ def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: 
     shape = tuple(losses.shape) if isinstance(losses, Tensor) else None
     known = (tuple(outputs.shape[:1]), tuple(outputs.shape), tuple(y.shape))
     if not shape or shape[0] != len(outputs) or shape not in known:
-        words = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}"
         raise ValueError(
-            f"{_name(criterion)} returned losses of shape {shape} for {words}; there must be one loss for each of "
-            f"{len(outputs)} samples, or one for each target"
+            f"{_name(criterion)} returned losses of shape {shape} for outputs of shape {tuple(outputs.shape)} and "
+            f"targets of shape {tuple(y.shape)}; there must be one loss for each of {len(outputs)} samples, or one for "
+            "each target"
         )
 
 
@@ -218,8 +218,8 @@ class Weighted(nn.Module):
             raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
         before, self._visits = self._visits, self._visits + rows
         if before <= 2 * self.n < self._visits:
-            words = f"{self._visits} losses since the last advance(), but the training set has only {self.n} rows"
-            warnings.warn(f"{words}; call criterion.advance() at the start of every epoch", stacklevel=3)
+            seen, n = self._visits, self.n
+            warnings.warn(f"{seen} losses of {n} rows since the last advance(); call it in every epoch", stacklevel=3)
 
     def _grow(self, n: int) -> None:
         """Makes room for ``n`` rows, at least doubling it so that this is rare."""

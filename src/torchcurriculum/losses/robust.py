@@ -41,21 +41,20 @@ class _ClassLoss(nn.Module):
         """
         name = type(self).__name__
         if not isinstance(outputs, Tensor) or outputs.ndim != 2:
-            shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ValueError(f"{name} takes logits of shape (B, C), got {shape}")
+            raise ValueError(f"{name} takes logits of shape (B, C), got {checks.describe(outputs)}")
         logits = checks.at_least_float32(outputs)
         if any(buffer.device != logits.device for buffer in self.buffers()):
             self.to(logits.device)
         for buffer in self.buffers():
             if buffer.shape[-1] != logits.shape[1]:
-                words = f"was made for {buffer.shape[-1]} classes and the model has {logits.shape[1]} outputs"
-                raise ValueError(f"{name} {words}")
+                held = buffer.shape[-1]
+                raise ValueError(f"{name} was made for {held} classes and the model has {logits.shape[1]} outputs")
         whole = isinstance(y, Tensor) and y.shape == logits.shape[:1] and not y.is_floating_point()
         soft = isinstance(y, Tensor) and y.shape == logits.shape and y.is_floating_point()
         if not whole and not (soft and not self.hard):
             wants = "labels (B,) of whole numbers" + ("" if self.hard else " or probabilities (B, C)")
-            got = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(f"{name} takes {wants}, got {got} for logits of shape {tuple(logits.shape)}")
+            got = f"{checks.describe(y)} for logits of shape {tuple(logits.shape)}"
+            raise ValueError(f"{name} takes {wants}, got {got}")
         if self.hard:
             return self.losses(logits, y.long())
         if whole:
@@ -277,7 +276,7 @@ class ForwardCorrected(_ClassLoss):
         known = transition.detach().double() if isinstance(transition, Tensor) else torch.empty(0)
         square = known.ndim == 2 and known.shape[0] == known.shape[1]
         if not square or not bool((known >= 0).all()) or not bool(((known.sum(1) - 1).abs() < 1e-3).all()):
-            got = f"shape {tuple(known.shape)}" if isinstance(transition, Tensor) else type(transition).__name__
+            got = checks.describe(transition)
             raise ValueError(f"transition must be a tensor (C, C) >= 0 whose rows sum to one, got {got}")
         if bool((known.sum(0) == 0).any()):
             never = (known.sum(0) == 0).nonzero().flatten().tolist()

@@ -95,8 +95,9 @@ class Tokens(nn.Module):
             raise ValueError(f"Tokens with share={self.share:g} {lacks}; see token_losses")
         shape = tuple(y["labels"].shape)
         if not isinstance(outputs, Tensor) or outputs.ndim != 3 or tuple(outputs.shape[:2]) != shape:
-            got = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ValueError(f"Tokens takes logits (B, T, V) for labels of shape {shape}, got {got}")
+            raise ValueError(
+                f"Tokens takes logits (B, T, V) for labels of shape {shape}, got {checks.describe(outputs)}"
+            )
         for name in KEYS & set(y):
             if tuple(y[name].shape) != shape:
                 raise ValueError(f"{name} must have the shape of the labels, {shape}, got {tuple(y[name].shape)}")

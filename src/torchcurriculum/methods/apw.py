@@ -126,16 +126,14 @@ class APW(Method):
         """
         if not self._started and not torch.compiler.is_compiling():
             self._started = True  # warn once
-            words = "batch_weights was called before advance, so all weights are equal"
-            warnings.warn(f"{words}; call method.advance(losses) at the start of every epoch", stacklevel=2)
+            warnings.warn("all weights are equal before advance; call advance(losses) in every epoch", stacklevel=2)
         _refuse_other_than_losses(losses, None, "batch_weights needs one loss for each row of the batch")
         checks.check_index(index, self.n, len(losses))
         losses = losses.detach()
         looks = losses.device.type == "cpu" or self.nan_strategy != "error"
         if looks and not torch.compiler.is_compiling() and not checks.all_finite(losses):
             rows = index[~losses.isfinite().to(index.device)][:8].tolist()
-            words = "weights cannot remove them from the graph; drop them before the forward pass"
-            raise ValueError(f"losses of rows {rows} are NaN or infinite, but {words}: indexed(loader, finite=True)")
+            raise ValueError(f"losses of rows {rows} are NaN or infinite; drop them with indexed(loader, finite=True)")
         self._follow(losses)
         index = index.to(losses.device, non_blocking=True)
         weights = self._shares(index) if self.weighting == "E" else self._change(losses, index)

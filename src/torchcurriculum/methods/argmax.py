@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..core import Step
+from ..core import Step, checks
 from ._base.remembering import Remembering, classes_of
 from .registry import register
 
@@ -50,9 +50,7 @@ class Argmax(Remembering):
 
     def __init__(self, n: int, warmup: int, memory: float = 0.7) -> None:
         super().__init__(n, memory, "memory")
-        if warmup < 0:
-            raise ValueError(f"warmup must be a number of epochs, 0 or more, got {warmup}")
-        self.warmup = warmup
+        self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         self.add_rows("kept", torch.ones(n))
 
     @classmethod

@@ -37,7 +37,6 @@ class Balanced(Wrapper):
         tensor([0.2500, 0.7500], dtype=torch.float64)
     """
 
-    method: Method
     factors: Tensor
     labels: Tensor
 
@@ -49,17 +48,13 @@ class Balanced(Wrapper):
         known = checks.row_values("labels", labels, n, integers=True)
         own = type(method).loss is not Method.loss and not getattr(type(method).loss, "forwards", False)
         if own and by == "weights":
-            words = "has its own loss, which class weights would not affect"
-            raise TypeError(f"{type(method).__name__} {words}; pass by='rows'")
+            name = type(method).__name__
+            raise TypeError(f"{name} has its own loss, which class weights would not affect; pass by='rows'")
         self.n, self.by, self.strength = n, by, strength
         _, places, counts = known.unique(return_inverse=True, return_counts=True)
         self.counts = counts.tolist()
         self.register_buffer("labels", places, persistent=False)
         self.register_buffer("factors", (counts.min() / counts.double())[places] ** strength, persistent=False)
-
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
 
     def active(self, epoch: int) -> Method:
         """This method, since its weights differ from those inside."""

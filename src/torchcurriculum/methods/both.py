@@ -38,6 +38,11 @@ class Both(Wrapper):
         """The weigher."""
         return self.weigher
 
+    @property
+    def now(self) -> Method:
+        """The weigher."""
+        return self.weigher
+
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The planner's rows; the weigher begins the epoch, too."""
         rows = self.planner.plan(epoch)

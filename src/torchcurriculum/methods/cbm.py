@@ -67,7 +67,7 @@ class CBM(Method):
         if ratio == 0 or not len(batch.index):
             return batch
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
-            kind = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            kind = checks.describe(x)
             raise TypeError(f"CBM masks floating-point images of shape (B, C, H, W), but this batch has {kind}")
         if min(x.shape[-2:]) < self.grid:
             raise ValueError(f"images of {x.shape[-2]}x{x.shape[-1]} have no {self.grid} patches along a side")

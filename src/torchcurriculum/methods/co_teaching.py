@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..core import Epoch, Step, distributed
-from ._base.forgetting import Forgetting
-from ._base.weights import Peer
+from ..core import Step
+from ._base.forgetting import TwoNetworks
 from .registry import register
 
 __all__ = ["CoTeaching"]
 
 
-class CoTeaching(Forgetting):
+class CoTeaching(TwoNetworks):
     r"""Co-teaching: each of two networks learns from the :math:`\lfloor R(T) B \rfloor` smallest losses of the other.
 
     :math:`R(T) = 1 - \tau \min(T / T_k, 1)` in epoch T. The user's model is network 1: the loop trains and evaluates it
@@ -38,13 +37,7 @@ class CoTeaching(Forgetting):
     """
 
     def __init__(self, gradual: int, forget: float = 0.2, lr: float = 1e-3, net: nn.Module | None = None) -> None:
-        super().__init__(gradual, forget)
-        self.peer = Peer(lr, net)
-
-    def plan(self, epoch: Epoch) -> None:
-        """All rows; network 2 gets its initial weights before the first epoch."""
-        super().plan(epoch)
-        self.peer.begin(epoch.model, distributed.derive(epoch.seed, "second network"))
+        super().__init__(gradual, forget, lr, net)
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights over the rows that network 2 finds easy; network 2 then takes its step."""
@@ -52,10 +45,6 @@ class CoTeaching(Forgetting):
         mine, theirs = self.smallest(step, others), self.smallest(step, step.losses)
         self.peer.descend((theirs.to(others.dtype) * others).sum())
         return mine
-
-    def second_model(self, model: nn.Module) -> nn.Module:
-        """A copy of ``model`` with the weights of network 2, for evaluation or an ensemble."""
-        return self.peer.model_like(model)
 
 
 register(

@@ -48,10 +48,9 @@ class CutMix(Method):
         """The batch with boxes of its partners."""
         x = batch.x
         if not isinstance(x, Tensor) or x.ndim != 4:
-            kind = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise TypeError(f"CutMix cuts boxes out of images (B, C, H, W), but this batch has {kind}")
+            raise TypeError(f"CutMix cuts boxes out of images (B, C, H, W), but this batch has {checks.describe(x)}")
         if not isinstance(batch.y, Tensor) or batch.y.ndim > 2:
-            kind = f"shape {tuple(batch.y.shape)}" if isinstance(batch.y, Tensor) else type(batch.y).__name__
+            kind = checks.describe(batch.y)
             raise TypeError(f"CutMix mixes the losses of whole images, but these targets belong to positions: {kind}")
         draws = batch.generator("cutmix")
         if not len(batch.index) or float(torch.rand(1, generator=draws)) >= self.probability:

@@ -148,7 +148,7 @@ class DCL(Method):
         if step.batch.task is None or step.batch.pair is not None:
             raise ValueError("DCL needs the loss function (Batch.task) and a batch that is not mixed")
         if not isinstance(logits, Tensor) or logits.ndim != 2 or not logits.is_floating_point():
-            kind = f"a tensor of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
+            kind = checks.describe(logits)
             raise TypeError(f"DCL divides logits by temperatures: outputs must be (B, C) logits, but they are {kind}")
         y = y[: len(step.index)]  # padding on a rank without rows
         if step.epoch == 1 and not step.batch.step and y.is_floating_point() and bool(((y < 0) | (y > 1)).any()):

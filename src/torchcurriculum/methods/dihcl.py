@@ -113,9 +113,10 @@ class DIHCL(Method):
         self.warmup = checks.whole("warmup", warmup, 0, "a number of epochs")
         self.hardness, self.gamma, self.learning_rate = hardness, gamma, learning_rate
         self.decay, self.bottom, self.policy = decay, bottom, policy
-        if (horizon is None) == (policy == "ucb"):
-            words = "needs horizon, the epochs of the run" if horizon is None else f"would ignore horizon={horizon}"
-            raise ValueError(f"policy={policy!r} {words}")
+        if horizon is None and policy == "ucb":
+            raise ValueError("policy='ucb' needs horizon, the epochs of the run")
+        if horizon is not None and policy != "ucb":
+            raise ValueError(f"policy={policy!r} would ignore horizon={horizon}")
         if policy == "beta" and (hardness != "flip" or learning_rate is not None):
             raise ValueError(
                 "policy='beta' draws from Beta(r, 1 - r) and so needs r in [0, 1]: hardness='flip' without "
@@ -228,13 +229,9 @@ def _correct(step: Step) -> Tensor:
     if not fits or y.is_floating_point():
         raise TypeError(
             "hardness='flip' needs outputs (B, classes) and targets (B,) of class numbers, but this step has "
-            f"{_kind(logits)} and {_kind(y)}; use 'loss' or 'change'"
+            f"{checks.describe(logits)} and {checks.describe(y)}; use 'loss' or 'change'"
         )
     return logits.detach().argmax(1) == y
-
-
-def _kind(value: Any) -> str:
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 register(

@@ -129,7 +129,7 @@ class EfficientTrain(Method):
 
 def _images(x: Any) -> Tensor:
     if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
-        kind = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        kind = checks.describe(x)
         raise TypeError(f"EfficientTrain needs floating-point images of shape (B, C, H, W), but this batch has {kind}")
     return x
 

@@ -44,7 +44,6 @@ class EMA(Wrapper):
         Mean Teachers are Better Role Models, NeurIPS 2017. The growth of d_t is TensorFlow's.
     """
 
-    method: Method
     steps: Tensor
 
     def __init__(self, method: Method, decay: float = 0.999) -> None:
@@ -58,10 +57,6 @@ class EMA(Wrapper):
     def for_run(cls, n: int, epochs: int, decay: float = 0.999) -> Self:  # type: ignore[override]
         """The average of plain training."""
         return cls(Vanilla(), decay)
-
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The inner method's; updates the average with the weights of the model."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..core import Epoch, Step, checks, distributed
+from ..core import Step, checks
 from ..functional.coteaching import joint_losses
-from ._base.forgetting import Forgetting
+from ._base.forgetting import TwoNetworks
 from ._base.remembering import classes_of
-from ._base.weights import Peer
 from .registry import register
 
 __all__ = ["JoCoR"]
 
 
-class JoCoR(Forgetting):
+class JoCoR(TwoNetworks):
     r"""JoCoR: both networks minimise :math:`(1-\lambda)(L_1 + L_2) + \lambda (KL(p_1\|p_2) + KL(p_2\|p_1))`.
 
     The mean is over the :math:`\lfloor R(T) B \rfloor` rows of a batch for which this joint loss is smallest, with
@@ -46,16 +45,10 @@ class JoCoR(Forgetting):
     def __init__(
         self, gradual: int, forget: float = 0.2, lam: float = 0.1, lr: float = 1e-3, net: nn.Module | None = None
     ) -> None:
-        super().__init__(gradual, forget)
+        super().__init__(gradual, forget, lr, net)
         checks.real("lam", lam, "[0, 1]")
         self.lam = lam
-        self.peer = Peer(lr, net)
         self._others: tuple[Tensor, Tensor] | None = None  # outputs and losses of network 2 on the current batch
-
-    def plan(self, epoch: Epoch) -> None:
-        """All rows; network 2 gets its initial weights before the first epoch."""
-        super().plan(epoch)
-        self.peer.begin(epoch.model, distributed.derive(epoch.seed, "second network"))
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights over the rows with the smallest joint losses; network 2 then takes its step."""
@@ -74,10 +67,6 @@ class JoCoR(Forgetting):
         logits, _ = classes_of(step, "JoCoR")
         joint = joint_losses(step.losses, self._others[1], logits, self._others[0], self.lam)
         return step.with_(losses=joint).reduce(weights)
-
-    def second_model(self, model: nn.Module) -> nn.Module:
-        """A copy of ``model`` with the weights of network 2, for evaluation or an ensemble."""
-        return self.peer.model_like(model)
 
 
 register(

@@ -113,20 +113,20 @@ def _length(x: Any) -> int:
     for part in parts:
         if isinstance(part, Tensor) and part.ndim == 2 and not part.is_floating_point():
             return part.shape[1]
-    shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
     raise TypeError(
-        f"length-warmup cuts tokens, whole numbers of shape (B, L), but the inputs are {shape}; pass lengths= to "
-        "choose rows by their length instead"
+        f"length-warmup cuts tokens, whole numbers of shape (B, L), but the inputs are {checks.describe(x)}; pass "
+        "lengths= to choose rows by their length instead"
     )
 
 
 def _cut(value: Any, whole: int, length: int) -> Any:
     """Every tensor in ``value`` of shape (B, ``whole``, ...) cut to its first ``length`` positions."""
-    if isinstance(value, Tensor):
-        return value[:, :length] if value.ndim > 1 and value.shape[1] == whole else value
-    if isinstance(value, Mapping):
-        return {key: _cut(part, whole, length) for key, part in value.items()}
-    return type(value)(_cut(part, whole, length) for part in value) if isinstance(value, tuple | list) else value
+
+    def cut(leaf: Any) -> Any:
+        long = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[1] == whole
+        return leaf[:, :length] if long else leaf
+
+    return checks.map_leaves(cut, value)
 
 
 register(

@@ -42,8 +42,6 @@ class Mixed(Wrapper):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.4.
     """
 
-    method: Method
-
     def __init__(self, method: Method, reading: Reading = "beta", alpha: float = 1.0) -> None:
         super().__init__(method=method)
         checks.one_of("reading", reading, READINGS)
@@ -72,11 +70,6 @@ class Mixed(Wrapper):
             )
         inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
         return cls(inner, reading, 1.0 if alpha is None else alpha)
-
-    @property
-    def now(self) -> Method:
-        """The inner method, whose weights are the coefficients."""
-        return self.method
 
     def inner(self, epoch: int) -> Method:
         """The average of the mixed losses."""

@@ -27,7 +27,7 @@ def partners(batch: Batch) -> Tensor:
 def mix(batch: Batch, partner: Tensor, input_share: Tensor, label_share: Tensor) -> Batch:
     """The batch mixed with its partners: ``input_share`` of each input stays, ``label_share`` of each loss."""
     if not isinstance(batch.x, Tensor) or not batch.x.is_floating_point():
-        kind = f"{batch.x.dtype} tensors" if isinstance(batch.x, Tensor) else type(batch.x).__name__
+        kind = checks.describe(batch.x)
         raise TypeError(f"mixup averages inputs, so they must be floating-point tensors, but this batch has {kind}")
     if not isinstance(batch.y, Tensor):
         raise TypeError(f"mixup pairs rows with others' targets, which must be a tensor, not {type(batch.y).__name__}")

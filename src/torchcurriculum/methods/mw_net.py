@@ -97,8 +97,8 @@ class MWNet(Method):
         if isinstance(made, Tensor) and not len(step.losses):
             made = made[:0]  # padding on a rank without rows
         if not isinstance(made, Tensor) or made.ndim != 2 or len(made) != len(step.losses):
-            shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
-            raise ValueError(f"features must be a tensor of shape ({len(step.losses)}, F) for this batch, got {shape}")
+            got = checks.describe(made)
+            raise ValueError(f"features must be a tensor of shape ({len(step.losses)}, F) for this batch, got {got}")
         return made.detach().to(step.losses.device, torch.float64)
 
     def _weights(self, values: Tensor, step: Step) -> Tensor:

@@ -255,7 +255,8 @@ class RAPW(Remembering):
             found = given
             if self.means.numel():
                 found = believed(sharpen(_normal(memory), self.means, self.power), labels, self._table())
-        return torch.where(_seen(memory)[:, None], self.trust * found + (1 - self.trust) * given, given)
+        seen = memory.sum(1, keepdim=True) > 0
+        return torch.where(seen, self.trust * found + (1 - self.trust) * given, given)
 
     def _classes(self, step: Step) -> tuple[Tensor, Tensor]:
         try:
@@ -284,10 +285,6 @@ class RAPW(Remembering):
 def _normal(memory: Tensor) -> Tensor:
     """Probabilities, from means that began at zero."""
     return memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
-
-
-def _seen(memory: Tensor) -> Tensor:
-    return memory.sum(1) > 0
 
 
 def _of(values: Tensor, labels: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -79,9 +78,7 @@ def entry(name: str) -> Entry:
 def _outside(name: str) -> Entry:
     points = tuple(entry_points(group=GROUP, name=name))
     if ":" not in name and not points:
-        close = difflib.get_close_matches(name, _ENTRIES, n=3)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(_ENTRIES)}"
-        raise ValueError(f"unknown method {name!r}; {hint}")
+        raise ValueError(f"unknown method {name!r}; {checks.suggest(name, _ENTRIES)}")
     module, _, inside = (points[0].value if points else name).partition(":")
     try:
         found = getattr(import_module(module), inside)

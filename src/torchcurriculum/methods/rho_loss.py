@@ -26,8 +26,8 @@ class RHOLoss(Chosen):
     Differences from the paper and its authors' code: there gradients are computed only for the chosen rows; here the
     others have weight zero, so a step costs as much as plain training on the large batch. ``scope="epoch"`` saves steps
     instead: it chooses the same share of the whole set at the start of an epoch. The authors choose with a separate
-        pass in training mode, this method with the losses of the step. Their batch is 320, of which 32 are taken.
-        Choose the learning rate for the number of rows taken: one for the large batch can diverge.
+    pass in training mode, this method with the losses of the step. Their batch is 320, of which 32 are taken. Choose
+    the learning rate for the number of rows taken: one for the large batch can diverge.
 
     Args:
         n: Rows of the training set.

@@ -42,8 +42,6 @@ class Sampled(Wrapper):
         Li et al., Adaptively Point-weighting Curriculum Learning, Appendix A.3.
     """
 
-    method: Method
-    n: int
     drawn: Tensor
 
     def __init__(self, method: Method, fraction: float = 0.05, average: bool = False) -> None:
@@ -78,11 +76,6 @@ class Sampled(Wrapper):
         """S-APW: sampling over the APW of the run."""
         inner = APW.for_run(n, epochs, q, threshold=threshold, tau=tau, weighting=weighting, nan_strategy=nan_strategy)
         return cls(inner, fraction, average)
-
-    @property
-    def now(self) -> Method:
-        """The inner method, which has the weights also during the growth."""
-        return self.method
 
     def inner(self, epoch: int) -> Method:
         """The average loss during the growth; the inner method afterwards."""

@@ -71,10 +71,6 @@ class Scored(Wrapper):
         self.add_rows("notes", torch.zeros(n, 7))
         self.register_buffer("norms", torch.full((0 if grand is None else n,), torch.nan))
 
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
-
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The inner method's; also measures GraNd if requested."""
         if epoch.number == self.grand:

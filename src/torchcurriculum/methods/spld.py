@@ -86,7 +86,7 @@ class SPLD(Paced):
 def _labels(model: nn.Module, batch: Batch) -> Tensor:
     y = batch.y
     if not isinstance(y, Tensor) or y.shape != batch.index.shape or y.is_floating_point():
-        kind = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        kind = checks.describe(y)
         raise TypeError(f"SPLD groups rows by class, but these targets are {kind}; pass groups=, a number per row")
     return y
 

@@ -73,13 +73,11 @@ class TTCL(Ranked):
         grow: int | None = None,
         warmup: int | None = None,
         teacher: nn.Module | None = None,
-        batch_size: int | None = None,
         **options: Any,
     ) -> Self:
         """No warm-up with a teacher, and a tenth of the run without."""
         usual = 0 if teacher is not None else max(1, epochs // 10)
-        grow = max(1, epochs // 2) * cls.steps_of(n, batch_size) if grow is None else grow
-        return cls(n, grow, usual if warmup is None else warmup, teacher, batch_size=batch_size, **options)
+        return super().for_run(n, epochs, grow, warmup=usual if warmup is None else warmup, teacher=teacher, **options)
 
     def score(self, epoch: Epoch) -> Tensor:
         """(N,) losses of the teacher, or of the student without one."""

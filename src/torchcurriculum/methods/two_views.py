@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -87,10 +87,6 @@ class TwoViews(Resizing, Wrapper):
         ramp = round(0.1 * epochs) if ramp is None else ramp
         return cls(RAPW.for_run(n, epochs, plain, decay=decay, caution=caution), ramp, temperature, weak, strong)
 
-    def inner(self, epoch: int) -> Method:
-        """The method inside."""
-        return self.method
-
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The weak view, as the method inside sees it."""
         return self.method.view(model, batch.with_(x=self.weak(batch.x, _generator(batch, "weak view"))))
@@ -119,10 +115,6 @@ class TwoViews(Resizing, Wrapper):
             self._answered = step.epoch, step.batch.step
             self.usual.lerp_(step.total(logits.softmax(1).sum(0)) / step.size().to(logits.dtype), PACE)
         return self.usual
-
-    def report(self) -> Mapping[str, Any]:
-        """The inner method's."""
-        return self.method.report()
 
 
 def _generator(batch: Batch, purpose: str) -> torch.Generator:

@@ -58,7 +58,9 @@ def histograms(row: Mapping[str, Any]) -> dict[str, list[tuple[float, float, flo
     found = {}
     for name in ("loss", "weight"):
         values = row.get(f"{name}_quantiles")
-        if not isinstance(values, list) or len(values) != len(SHARES) + 1 or not all(map(_finite, values)):
+        if not isinstance(values, list) or len(values) != len(SHARES) + 1:
+            continue
+        if not all(isinstance(value, numbers.Real) and math.isfinite(value) for value in values):
             continue
         bars: list[tuple[float, float, float]] = []
         waiting = 0.0
@@ -72,10 +74,6 @@ def histograms(row: Mapping[str, Any]) -> dict[str, list[tuple[float, float, flo
             bars.append((low, high, share + waiting))
         found[name] = bars
     return found
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 class CSV:

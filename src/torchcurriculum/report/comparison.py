@@ -12,7 +12,7 @@ __all__ = ["EPROP", "answer", "comparison"]
 
 MOMENT_WORDS = {"best": "At the best-validation epoch", "last": "At the last evaluated epoch"}
 EPROP = "E-Prop† is the share of test samples whose label gets a probability of one half or more."
-COLUMNS = {"T-ACC": "Accuracy"}  # what a table calls a metric, where not by its name
+COLUMNS = {"T-ACC": "Accuracy"}  # other names of metrics in a table
 
 
 def answer(rows: Sequence[Summary]) -> list[str]:
@@ -51,7 +51,7 @@ def answer(rows: Sequence[Summary]) -> list[str]:
 
 
 def comparison(rows: Sequence[Summary]) -> str:
-    """A table for each moment; says what is missing."""
+    """A table for each moment, or a sentence about what is missing."""
     if not rows:
         return missing("There are no records to compare.")
     parts = [f"<p>Test results in per cent, mean and ± standard deviation over seeds. {EPROP}</p>\n"]

@@ -1,4 +1,4 @@
-"""The charts: panels of one size as SVG, which a page sets side by side or, on a phone, one below the other."""
+"""The charts: SVG panels of one size, side by side on a page or, on a phone, below each other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Chart = tuple[list[str], str]  # the panels, and the caption below them
 
 
 class Group(NamedTuple):
-    """How samples of the data map look: the end of a line that is their mark, and the same in the legend."""
+    """How samples of the data map look: the cap of a line as their mark, and the same in the legend."""
 
     words: str
     cap: str
@@ -69,11 +69,11 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
     Args:
         runs: Records by method.
         name: The column.
-        words: What the column is called.
+        words: The name of the column.
         key: The chart's id.
 
     Raises:
-        MissingData: Where no record has the column.
+        MissingData: If no record has the column.
     """
     looks = _looks(runs) if len(runs) > 1 else {method: (colour("choice-1"), DASHES[0]) for method in runs}
     every = {method: over_seeds(scalar_table(records, name)) for method, records in runs.items()}
@@ -99,10 +99,10 @@ def curves(runs: Mapping[str, Sequence[Record]], name: str, words: str, key: str
 
 
 def adaptation(method: str, records: Sequence[Record], key: str) -> Chart:
-    """What the method measured to set its weights, over epochs; the early phase is shaded where there are phases.
+    """What the method measured to set its weights, over epochs; the early phase is shaded if there are phases.
 
     Raises:
-        MissingData: Where the records hold no such quantity.
+        MissingData: If the records hold no such quantity.
     """
     lines = {name: over_seeds(scalar_table(records, name)) for name in (*SHARES, *OTHERS)}
     lines = {name: line for name, line in lines.items() if len(line.epochs)}
@@ -146,7 +146,7 @@ def weights(method: str, records: Sequence[Record], key: str) -> Chart:
     """The distribution of N w over epochs.
 
     Raises:
-        MissingData: Where no weights are recorded.
+        MissingData: If no weights are recorded.
     """
     epochs, table = weight_quantiles(records)
     table = np.maximum(table, TINY)
@@ -158,10 +158,10 @@ def weights(method: str, records: Sequence[Record], key: str) -> Chart:
 
 
 def weight_groups(method: str, records: Sequence[Record], key: str) -> Chart:
-    """The mean of N w over the easy and the hard samples of each epoch and, where known, over right and wrong labels.
+    """The mean of N w over the easy and the hard samples of each epoch and, if known, over right and wrong labels.
 
     Raises:
-        MissingData: Where weights cannot be rebuilt from the records.
+        MissingData: If weights cannot be rebuilt from the records.
     """
     sides = {"Mean weight of easy and hard samples": group_weights(records)}
     with suppress(MissingData):
@@ -228,10 +228,10 @@ def panel(fill: Callable[[Axes], None], title: str, label: str, key: str, pad: f
     Args:
         fill: Draws the data.
         title: Above the axes.
-        label: What a screen reader says after the title.
-        key: Different for each panel of a page.
+        label: Text for screen readers, after the title.
+        key: Unique on the page.
         pad: Points between the axes and the title.
-        x: What the horizontal axis shows.
+        x: The label of the horizontal axis.
     """
 
     def draw() -> Figure:
@@ -280,7 +280,7 @@ def _lines(axes: Axes, lines: Iterable[tuple[Curve, str, str, Any]], scale: floa
 
 
 def _from_to(axes: Axes, first: int, last: int) -> None:
-    """Limits of the epochs, with room for one that stands alone."""
+    """Limits of the epochs, with room around a single one."""
     pad = 0.02 * (last - first) or 0.5
     axes.set_xlim(first - pad, last + pad)
 
@@ -298,7 +298,7 @@ def _label_ends(axes: Axes, ends: Sequence[End]) -> None:
 
 
 def _apart(values: Sequence[float], gap: float) -> list[float]:
-    """The values moved as little as a pass up and a pass down allow, so that neighbours are ``gap`` apart.
+    """The values, moved apart by a pass up and a pass down, so that neighbours differ by ``gap``.
 
     Example:
         >>> [round(value, 2) for value in _apart([0.5, 0.5, 0.99], 0.1)]

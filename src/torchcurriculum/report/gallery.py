@@ -1,4 +1,4 @@
-"""The hardest and the most suspicious samples: what they look like, their given and their suggested label."""
+"""The hardest and the most suspicious samples, with pictures or texts, given and suggested labels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EXCERPT = 220  # letters of a text on a card
 
 @dataclass(frozen=True)
 class Samples:
-    """What is shown of single samples.
+    """The samples to show, and the audit they come from.
 
     Attributes:
         found: The audit.
         suspicious: Rows whose labels are most likely wrong, the most suspicious first.
-        hardest: Rows that were rarely easy though their labels seem right, the hardest first.
-        previews: What they look like, or None.
+        hardest: Rows that were rarely easy although their labels seem right, the hardest first.
+        previews: Their pictures and texts, or None.
         note: A sentence about previews that are missing or damaged, or "".
     """
 
@@ -42,7 +42,7 @@ def samples(record: Record) -> Samples:
     """The audit of a record, and the samples to show.
 
     Raises:
-        MissingData: Where the record holds no losses of single samples.
+        MissingData: If the record has no per-sample losses.
     """
     try:
         found = audit(record)

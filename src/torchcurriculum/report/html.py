@@ -44,12 +44,12 @@ def frame(title: str, lede: str, sections: Mapping[str, str]) -> str:
 
 
 def missing(sentence: str) -> str:
-    """A sentence in the place of something that cannot be shown."""
+    """A sentence instead of something that cannot be shown."""
     return f'<p class="missing">{escape(sentence)}</p>\n'
 
 
 def alert(sentence: str) -> str:
-    """A sentence that nobody should miss."""
+    """A warning at the top of the page."""
     return f'<p class="alert">{escape(sentence)}</p>\n'
 
 
@@ -59,7 +59,7 @@ def figure(panels: Sequence[str], caption: str) -> str:
 
 
 def tiles(values: Mapping[str, tuple[str, str]]) -> str:
-    """Figures at a glance: the number large, what it is above, a word about it below."""
+    """Numbers at a glance: each with its name above and a note below."""
     parts = (
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}"
         + (f'<span class="small">{escape(words)}</span>' if words else "")

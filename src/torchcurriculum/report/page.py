@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, made from records."""
+"""The report: one self-contained HTML file, made from records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MAP_WORDS = (
     "the label is wrong."
 )
 CURVES = {"test_acc": "Test accuracy", "test_eprop": "Test E-Prop†"}
-MOST = 5 * 10**8  # losses (rows times epochs) of a record whose samples are looked at: 2 GB
-MANY = 10**7  # rows of it: an audit takes a few hundred bytes for each
+MOST = 5 * 10**8  # losses (rows times epochs) of a record whose samples are read: 2 GB
+MANY = 10**7  # its rows; an audit takes a few hundred bytes for each
 Runs = Mapping[str, Sequence[Record]]
 Content = Callable[[str, Sequence[Record], str], str]
 
@@ -40,13 +40,13 @@ def write_report(
 ) -> Path:
     """Writes the page: the answer, results, samples to look at, weights, and the theory where it applies.
 
-    A chart is drawn where the records hold its data. A run may still be going.
+    A chart is drawn if the records hold its data. A run may still be active.
 
     Args:
         runs: Records by method, one for each seed, seeds in the same order for every method.
         path: The file to write; missing folders are made.
-        title: What the data is called; the heading is this and the day.
-        problems: What could not be read of the records, a sentence each.
+        title: The name of the data; the heading is this and the day.
+        problems: Sentences about records that could not be read completely.
         day: The day in the heading; None is today.
 
     Returns:
@@ -85,7 +85,7 @@ def write_report(
 
 
 def data_names(runs: Runs) -> str:
-    """What the records say that their data is, for a title; "" where they do not."""
+    """The names of the records' data, for a title; "" if they have none."""
     names = [_data_name(record.meta) for records in runs.values() for record in records]
     return "; ".join(dict.fromkeys(filter(None, names)))
 
@@ -97,7 +97,7 @@ def _data_name(meta: Mapping[str, object]) -> str:
 
 
 def too_large(record: Record) -> str | None:
-    """Why a command does not look at a record's samples, or None: its time and memory are bounded."""
+    """Why a record is too large for a command to read its samples, or None."""
     rows, epochs = record.n, len(record.epochs)
     if rows <= MANY and rows * epochs <= MOST:
         return None
@@ -174,7 +174,7 @@ def _going(records: Sequence[Record]) -> str:
 
 
 def _glance(record: Record) -> dict[str, tuple[str, str]]:
-    """The main figures of a single run, as far as its record holds them."""
+    """The main numbers of a single run that its record holds."""
     values: dict[str, tuple[str, str]] = {}
     best = best_epoch(record)
     for column, name in CURVES.items():
@@ -223,7 +223,7 @@ def _charts(*draws: Callable[[str, Sequence[Record], str], Chart]) -> Content:
 
 
 def _each(intro: str, runs: Runs, content: Content, numbers: Iterator[str]) -> str:
-    """A part for every method that has the data; "" where none has."""
+    """A part for every method that has the data; "" if none has."""
     parts = []
     for method, records in runs.items():
         try:
@@ -236,7 +236,7 @@ def _each(intro: str, runs: Runs, content: Content, numbers: Iterator[str]) -> s
 
 
 def _samples(runs: Runs) -> tuple[Audit | None, str]:
-    """The audit and samples of the first record that can be judged, if possible one without doubts."""
+    """The audit and samples of the first usable record, if possible one without doubts."""
     reasons, doubtful = [], None
     for method, records in runs.items():
         try:

@@ -218,7 +218,7 @@ def data_map(record: Record) -> DataMap:
     """Mean and standard deviation of every sample's loss; samples whose loss was never measured are left out.
 
     Raises:
-        MissingData: Where the record holds no losses of single samples.
+        MissingData: If the record has no per-sample losses.
     """
     if not (record.has("losses") and record.has("easy")):
         raise MissingData("The records hold no losses of single samples; run with samples=True to keep them.")

@@ -22,7 +22,7 @@ CHOICES = 8  # colours for methods: choice-0 (a quiet grey, for the baseline) to
 # "ink" comes first: its placeholder is black, matplotlib's default colour.
 COLOURS = ("ink", "muted", "line", "early", *(f"choice-{number}" for number in range(CHOICES)))
 INSTALL = "figures need matplotlib: pip install 'torchcurriculum[report]'"
-ALONE = threading.Lock()  # matplotlib's settings and the filters of warnings belong to the whole process
+ALONE = threading.Lock()  # matplotlib's settings and warning filters are global
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 # In tags: ids of groups (nothing refers to them), fonts (the page has its own), and all but two decimals.
 SUPERFLUOUS = re.compile(r' id="[\w.]+_\d+"|font-family: [^;"]*;? ?|(?<=\.\d\d)\d+|\s*\n|xlink:(?=href)')
@@ -41,11 +41,11 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
 
     Args:
         draw: Makes the figure.
-        key: Different for each picture of a page: it keeps their ids apart.
-        label: What a screen reader says.
+        key: Unique on the page, and part of the ids in the picture.
+        label: Text for screen readers.
 
     Raises:
-        ImportError: Where matplotlib is missing, with the extra to install.
+        ImportError: If matplotlib is missing, with the extra to install.
     """
     try:
         import matplotlib
@@ -64,7 +64,7 @@ def render(draw: Callable[[], Figure], key: str, label: str) -> str:
 
 
 def _short(tag: str) -> str:
-    """A tag of matplotlib's SVG without what the page does not need, in the page's colours."""
+    """A tag of matplotlib's SVG without superfluous parts, in the page's colours."""
     tag = SUPERFLUOUS.sub("", tag)
     return re.sub(r"#0000([0-9a-f]{2})\b", lambda match: f"var(--{COLOURS[int(match[1], 16)]})", tag)
 
@@ -80,7 +80,7 @@ def picture(values: np.ndarray) -> str:
         'data:image/png;base64,'
     """
     try:
-        from PIL import Image  # matplotlib needs it, too
+        from PIL import Image  # a dependency of matplotlib
     except ImportError as error:
         raise ImportError(INSTALL) from error
     buffer = io.BytesIO()

@@ -36,7 +36,7 @@ NO_PHASE = ["–", "", "–", "no phase that starts with A > 0"]
 
 
 class Sides(NamedTuple):
-    """What the statements say of one record."""
+    """Both sides of the statements for one record."""
 
     first: theory.DifficultyBound
     second: theory.Effectiveness
@@ -52,10 +52,10 @@ def theory_panel(method: str, records: Sequence[Record], key: str) -> str:
     """A figure with a panel for each of Theorems 1 to 3, and a table that counts where each statement holds.
 
     Raises:
-        MissingData: Where the theorems are not about this run, with the reason.
+        MissingData: If the theorems do not apply to this run, with the reason.
     """
     try:
-        with np.errstate(all="ignore"):  # of a damaged record
+        with np.errstate(all="ignore"):  # a damaged record may overflow
             sides = _compute(records[0])
     except (RecordError, ValueError) as reason:
         raise MissingData(str(reason)) from reason
@@ -114,7 +114,7 @@ def _second_lemma(lemma: theory.Decay | None) -> list[str]:
 def _sides(
     solid: np.ndarray, dashed: np.ndarray, title: str, key: str, below: bool = True, thin: np.ndarray | None = None
 ) -> str:
-    """A panel of a quantity and its bound, "" where no epoch has both; outside [0, 1] a bound says nothing."""
+    """A panel of a quantity and its bound, "" if no epoch has both; outside [0, 1] a bound is vacuous."""
     epochs, tint = np.arange(1, len(solid) + 1), colour("choice-1" if below else "choice-3")
     seen = np.clip(dashed, -0.5, 2.0)
     known = np.isfinite(solid) & np.isfinite(seen)

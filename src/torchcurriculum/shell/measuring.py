@@ -76,8 +76,12 @@ class Measurer:
 
     def rows(self, index: Tensor, device: torch.device, seed: int) -> Batch:
         """Some rows, without augmentation."""
-        x, y = self.unpack(self.reader.rows(index, seed))
-        return Batch(to_device(x, device), to_device(y, device), to_device(index, device), task=self.task)
+        return self._batch(self.reader.rows(index, seed), to_device(index, device))
+
+    def _batch(self, raw: Any, index: Tensor) -> Batch:
+        """The raw batch on the device of its row numbers."""
+        x, y = self.unpack(raw)
+        return Batch(to_device(x, index.device), to_device(y, index.device), index, task=self.task)
 
     def _share(self, function: Function, model: nn.Module, seed: Seed) -> Tensor:
         """``function`` over this rank's rows, in order."""
@@ -94,9 +98,7 @@ class Measurer:
         parts: list[Tensor] = []
         with torch.no_grad(), evaluating(net), untouched_generators(), same_buffers(net):
             for index, raw in zip(indices, self.reader.read(batches, seed, draws=False), strict=True):
-                x, y = self.unpack(raw)
-                batch = Batch(to_device(x, device), to_device(y, device), index, task=self.task)
-                parts.append(function(net, batch).detach())
+                parts.append(function(net, self._batch(raw, index)).detach())
         return torch.cat(parts)[: len(rows)]
 
 

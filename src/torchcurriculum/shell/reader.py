@@ -15,15 +15,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..data.arrays import Arrays
-from ..data.batches import Plan
+from ..data.batches import LOADER_OPTIONS, FixedBatches
 
-__all__ = ["LOADER_OPTIONS", "BatchReader", "untouched_generators"]
+__all__ = ["BatchReader", "untouched_generators"]
 
 # Rows of an in-memory set that are gathered and augmented together; fewer if rows are large. Many on an accelerator, to
 # keep it busy; on a CPU as many as fit its caches.
 BLOCK_ROWS, CPU_BLOCK_ROWS = 8192, 128
 BLOCK_BYTES = 2**28
-LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")
 GENERATORS = threading.RLock()  # one reader at a time uses the global generators, since trainings may run in threads
 
 
@@ -49,7 +48,7 @@ class BatchReader:
         persistent: bool = False,
     ) -> None:
         if foreign := [name for name in options or () if name not in LOADER_OPTIONS]:
-            raise TypeError(f"{', '.join(foreign)}: loader_options may be {', '.join(LOADER_OPTIONS)}")
+            raise TypeError(f"loader_options may be {', '.join(LOADER_OPTIONS)}, got {', '.join(foreign)}")
         self.data, self._collate = data, collate_fn
         self._options: dict[str, Any] = {
             **(options or {}),
@@ -57,7 +56,7 @@ class BatchReader:
             "pin_memory": pin_memory,
             "persistent_workers": persistent and workers > 0,
         }
-        self._plan = Plan()
+        self._plan = FixedBatches()
         self._loader: DataLoader[Any] | None = None
 
     def read(

@@ -50,8 +50,8 @@ def check_setting(record: Record) -> None:
             raise RecordError(f"the theorems do not apply to this run: epoch {number} {difference}, and {reason}")
     values = {value for row in record.epochs if isinstance(value := row.get("threshold"), float)}
     if len(values) > 1:
-        words = f"its e goes from {min(values):g} to {max(values):g}"
-        raise RecordError(f"the theorems do not apply to this run: {words}, and {REASONS['threshold_kind']}")
+        low, high, why = min(values), max(values), REASONS["threshold_kind"]
+        raise RecordError(f"the theorems do not apply to this run: its e goes from {low:g} to {high:g}, and {why}")
 
 
 def recorded(record: Record, name: str) -> Any:
@@ -63,8 +63,8 @@ def recorded(record: Record, name: str) -> Any:
     values = [_value(record, row, name) for row in record.epochs]
     for number, value in enumerate(values, 1):
         if value != values[0]:
-            words = f"{name} = {values[0]!r:.40} in epoch 1 and {value!r:.40} in epoch {number}"
-            raise RecordError(f"the theorems do not apply to this run: it has {words}")
+            first, now = f"{name} = {values[0]!r:.40}", f"{value!r:.40}"
+            raise RecordError(f"the theorems do not apply to this run: {first} in epoch 1 and {now} in epoch {number}")
     return values[0] if values else None
 
 

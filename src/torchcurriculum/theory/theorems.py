@@ -272,6 +272,10 @@ def summary(record: Record, theta: float = 0.1, q: float | None = None) -> dict[
 
 def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
     second, phases, later = effectiveness(record, q), convergence_phases(record), positive_phases(record)
+    fourth = None
+    if phases and cumulative_alpha(record).any():  # Theorem 4 needs a convergence phase, with any A_K at its start
+        last = phases[-1]
+        fourth = {"first": last.first, "last": last.last, "fraction": generalisation(record, last, theta)}
     return {
         "epochs": len(record.epochs),
         "samples": record.n,
@@ -284,15 +288,10 @@ def _summary(record: Record, theta: float, q: float | None) -> dict[str, Any]:
         "theorem_1": _last(difficulty_bound(record), "hard_weight", "bound"),
         "theorem_2": _last(second, "failure", "mean_exponential", "product", "bound"),
         "theorem_3": _last(stability(record, theta, q), "fraction", "bound"),
-        "theorem_4": _fourth(record, phases[-1], theta) if phases and cumulative_alpha(record).any() else None,
+        "theorem_4": fourth,
         "phases": [[phase.first, phase.last] for phase in phases],
         "positive_phase": _phase_summary(record, later[-1], theta, q) if later else None,
     }
-
-
-def _fourth(record: Record, phase: Phase, theta: float) -> dict[str, Any]:
-    """Theorem 4 needs a convergence phase, with any A_K at its start."""
-    return {"first": phase.first, "last": phase.last, "fraction": generalisation(record, phase, theta)}
 
 
 def _phase_summary(record: Record, phase: Phase, theta: float, q: float | None) -> dict[str, Any]:

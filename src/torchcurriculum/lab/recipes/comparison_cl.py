@@ -24,7 +24,7 @@ def reweighting(data: str, network: str) -> Recipe:
     """50 epochs of SGD 0.01 with cosine to 1e-6, as in the paper; the rest is chosen here.
 
     Chosen: batch 128, no weight decay, weights from scratch (or ``--weights FILE``). CIFAR's images keep their size for
-        a ResNet-18 with a 3x3 stem, and are resized to 224 for the other networks. The validation part of CIFAR-N keeps
+    a ResNet-18 with a 3x3 stem, and are resized to 224 for the other networks. The validation part of CIFAR-N keeps
     its true labels. Mini-WebVision has no test labels: its validation set selects and reports, as in the paper.
 
     Args:

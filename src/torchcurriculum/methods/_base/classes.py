@@ -7,38 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["check_classes", "check_labels", "is_class"]
+from ...core import checks
 
-
-def is_class(y: Any) -> bool:
-    """Whether targets are one class per row: (B,) whole numbers, or (B, C) probabilities that sum to one.
-
-    Example:
-        >>> is_class(torch.tensor([2, 0])), is_class(torch.tensor([[0.9, 0.1]])), is_class(torch.tensor([[1.0, 1.0]]))
-        (True, True, False)
-    """
-    if not isinstance(y, Tensor) or y.is_complex():
-        return False
-    if y.is_floating_point():
-        return y.ndim == 2 and bool(((y.sum(1) - 1).abs() < 1e-2).all() & (y >= 0).all())
-    return y.ndim == 1
+__all__ = ["check_classes", "check_labels"]
 
 
 def check_labels(y: Any, name: str) -> Tensor:
     """(B,) int64 labels; raises an error for ``name`` if there are none."""
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.is_complex():
-        kind = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(f"{name} needs classes: targets must be one whole number per row, but are {kind}")
+        raise TypeError(f"{name} needs classes: targets must be one whole number per row, but are {checks.describe(y)}")
     return y.to(torch.int64)
 
 
 def check_classes(outputs: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
     """(B, C) logits and (B,) labels; raises an error for ``name`` if there are none."""
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < 2:
-        kind = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise TypeError(
-            f"{name} needs classes: the model must return logits of shape (B, C), but returned {kind}; "
-            "a forward function can pick them from the model's outputs"
+            f"{name} needs classes: the model must return logits of shape (B, C), but returned "
+            f"{checks.describe(outputs)}; a forward function can pick them from the model's outputs"
         )
     # A rank without rows has padding in its batch and no logits.
     return outputs, check_labels(y, name)[: len(outputs)]

@@ -1,4 +1,4 @@
-"""`Forgetting`: base class of methods that drop the rows with the largest losses of each batch."""
+"""`Forgetting`: drops the rows with the largest losses of each batch; `TwoNetworks`: with a second network."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core import Epoch, Method, Step, checks, distributed
 from ...functional.coteaching import forget_rate
+from .weights import Peer
 
-__all__ = ["Forgetting"]
+__all__ = ["Forgetting", "TwoNetworks"]
 
 
 class Forgetting(Method):
@@ -55,3 +56,27 @@ class Forgetting(Method):
     def report(self) -> Mapping[str, Any]:
         """The share of a batch that is dropped."""
         return {"forgotten": self.forgotten}
+
+
+class TwoNetworks(Forgetting):
+    """Abstract: the user's model is network 1, and ``peer`` holds network 2, which the subclass trains in ``weigh``.
+
+    Args:
+        gradual: As for ``Forgetting``.
+        forget: As for ``Forgetting``.
+        lr: Adam's learning rate for network 2.
+        net: Network 2 before training, or None; see ``Peer``.
+    """
+
+    def __init__(self, gradual: int, forget: float, lr: float, net: nn.Module | None) -> None:
+        super().__init__(gradual, forget)
+        self.peer = Peer(lr, net)
+
+    def plan(self, epoch: Epoch) -> None:
+        """All rows; network 2 gets its initial weights before the first epoch."""
+        super().plan(epoch)
+        self.peer.begin(epoch.model, distributed.derive(epoch.seed, "second network"))
+
+    def second_model(self, model: nn.Module) -> nn.Module:
+        """A copy of ``model`` with the weights of network 2, for evaluation or an ensemble."""
+        return self.peer.model_like(model)

@@ -11,6 +11,7 @@ from torch.utils.data import default_collate
 
 from ...core import Batch, Epoch, Step, Task, checks, distributed
 from ...functional.meta import forward_products, gradient, losses_at, moved, reverse_products, trainable
+from .weights import bare
 
 __all__ = ["MetaSet", "count_rows", "rate_now", "rows_of"]
 
@@ -65,10 +66,7 @@ class MetaSet(nn.Module):
         task = step.batch.task
         if task is None:
             raise ValueError("a meta set needs the forward and loss functions; pass Batch(..., task=Task(...))")
-        net = distributed.uncompiled(distributed.unwrapped(step.model))  # forward mode fails on a compiled model
-        if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
-            words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
-            raise TypeError(f"a meta set needs whole parameters to differentiate by, {words}")
+        net = bare(step.model, "a meta set")  # forward mode fails on a compiled model
 
         def losses(net: nn.Module) -> Tensor:
             return task.losses(net, step.batch)[1]
@@ -136,7 +134,7 @@ def rate_now(virtual_lr: float | Callable[[], float], interval: str) -> float:
 def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str = "meta") -> Batch:
     """Rows of the user's set, on ``device`` and in the precision of ``like``, the inputs of a batch."""
     if isinstance(given, tuple):
-        x, y = (_take(part, rows) for part in given)
+        x, y = checks.map_leaves(lambda part: part[rows.to(part.device, non_blocking=True)], given)
     elif hasattr(given, "batch"):
         x, y = given.batch(rows)
     else:
@@ -145,7 +143,13 @@ def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str
             raise ValueError(f"rows of {name} must be pairs (x, y), but the first is {given[0]!r:.60}")
         x, y = pairs
     dtype = like.dtype if isinstance(like, Tensor) and like.is_floating_point() else None
-    return Batch(_to(x, device, dtype), _to(y, device, dtype), rows)
+
+    def move(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.to(device, dtype if part.is_floating_point() else None, non_blocking=True)
+        return part.to(device) if hasattr(part, "to") else part
+
+    return Batch(checks.map_leaves(move, x), checks.map_leaves(move, y), rows)
 
 
 def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor) -> Tensor:
@@ -172,20 +176,3 @@ def count_rows(meta: Any, name: str = "meta") -> int:
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"{name} must hold as many inputs as targets, and at least one, got {sorted(sizes)}")
     return sizes.pop()
-
-
-def _take(value: Any, rows: Tensor) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _take(part, rows) for key, part in value.items()}
-    return value[rows.to(value.device, non_blocking=True)]
-
-
-def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
-    """``value`` on ``device``, and floating-point tensors in ``dtype`` where there is one."""
-    if isinstance(value, Mapping):
-        return {key: _to(part, device, dtype) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([_to(part, device, dtype) for part in value])
-    if isinstance(value, Tensor):
-        return value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
-    return value.to(device) if hasattr(value, "to") else value

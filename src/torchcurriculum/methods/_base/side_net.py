@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ...core import Step, checks, distributed
 from ...functional.meta import flatten, gradient, undisturbed
-from ...functional.optim import adam_step
-from .sized import Resizing
+from .sized import Adam, Resizing
 
 __all__ = ["Perceptron", "SideNet", "scorer_like"]
 
@@ -67,7 +66,7 @@ class Perceptron(Resizing):
         return (2 * uniform - 1) / math.sqrt(max(inputs, 1))
 
 
-class SideNet(Resizing):
+class SideNet(Adam):
     """A network and Adam over its parameters, with gradients summed over the ranks.
 
     Args:
@@ -77,18 +76,11 @@ class SideNet(Resizing):
         weight_decay: Added to the gradient, as in ``torch.optim.Adam``.
     """
 
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-
     def __init__(self, net: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__()
         for name, value in {"lr": lr, "weight_decay": weight_decay}.items():
             checks.real(name, value, f"[0, {LARGEST_RATE:g}]")
         self.net, self.lr, self.weight_decay = net, lr, weight_decay
-        for name in ("first", "second"):
-            self.register_buffer(name, torch.zeros(0))
-        self.register_buffer("steps", torch.tensor(0.0, dtype=torch.float64))
 
     def scores(self, step: Step) -> Tensor:
         """(B,) float64 scores of the batch, with gradients for this network only."""
@@ -101,8 +93,8 @@ class SideNet(Resizing):
                 scores = step.batch.task.forward(self.net, step.batch.x)
         scores = getattr(scores, "logits", scores)
         if not isinstance(scores, Tensor) or scores.numel() != len(scores):
-            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"the network must give one score per sample, shape (B,) or (B, 1), but gave {shape}")
+            got = checks.describe(scores)
+            raise ValueError(f"the network must give one score per sample, shape (B,) or (B, 1), but gave {got}")
         return scores.reshape(-1)[: len(step.losses)].double()  # padding on a rank without rows
 
     def descend(self, objective: Tensor) -> None:
@@ -110,10 +102,7 @@ class SideNet(Resizing):
         parameters = [p for p in self.net.parameters() if p.requires_grad]
         flat = flatten([p.detach() for p in parameters])
         slope = _without_noise(distributed.total(gradient(objective, parameters))) + self.weight_decay * flat
-        if not len(self.first):
-            self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
-        self.steps += 1
-        change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), self.lr)
+        change = self.change(slope, self.lr)
         with torch.no_grad():
             for p, piece in zip(parameters, change.split([p.numel() for p in parameters]), strict=True):
                 p.add_(piece.view_as(p))
@@ -164,7 +153,7 @@ def _features(step: Step) -> Tensor:
     if isinstance(outputs, Tensor) and outputs.ndim == 1:
         outputs = outputs.unsqueeze(1)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or not outputs.is_floating_point():
-        kind = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        kind = checks.describe(outputs)
         raise TypeError(f"the default network reads (B, C) outputs of the model, but they are {kind}; pass net=")
     outputs = outputs.detach()[: len(step.losses)].double()
     return torch.sign(outputs) * torch.log1p(outputs.abs())

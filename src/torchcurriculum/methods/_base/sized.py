@@ -1,4 +1,4 @@
-"""`Resizing`: a module whose tensors get their size from the first step or from a loaded state."""
+"""`Resizing`: tensors that get their size from the first step or from a loaded state. `Adam`: an optimizer's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Resizing"]
+from ...functional.optim import adam_step
+
+__all__ = ["Adam", "Resizing"]
 
 
 class Resizing(nn.Module):
@@ -23,3 +25,25 @@ class Resizing(nn.Module):
             if value.ndim == tensor.ndim and value.shape[:-1] == tensor.shape[:-1]:
                 tensor.data = torch.empty_like(value, device=tensor.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+class Adam(Resizing):
+    """Adam over a flat vector of parameters, with its state in buffers."""
+
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("first", "second"):
+            self.register_buffer(name, torch.zeros(0))
+        self.register_buffer("steps", torch.tensor(0.0, dtype=torch.float64))
+
+    def change(self, slope: Tensor, lr: float) -> Tensor:
+        """(P,) the change of the parameters for this gradient, weight decay included."""
+        if not self.first.numel():
+            self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
+        self.steps += 1
+        change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), lr)
+        return change

@@ -9,18 +9,18 @@ from torch import Tensor, nn
 
 from ...core import Batch, Step, checks, distributed
 from ...functional.meta import flatten, gradient, losses_at
-from ...functional.optim import adam_step
-from .sized import Resizing
+from .sized import Adam, Resizing
 
 __all__ = ["Peer", "Weights", "bare"]
 
 
-def bare(model: nn.Module) -> nn.Module:
+def bare(model: nn.Module, what: str = "a second set of weights") -> nn.Module:
     """The user's module, without data-parallel and ``torch.compile`` wrappers."""
     net = distributed.uncompiled(distributed.unwrapped(model))
     if any(hasattr(parameter, "full_tensor") for parameter in net.parameters()):
-        words = "but fully_shard (FSDP2) shards them; use DistributedDataParallel"
-        raise TypeError(f"a second set of weights needs whole parameters, {words}")
+        raise TypeError(
+            f"{what} needs whole parameters, but fully_shard (FSDP2) shards them; use DistributedDataParallel"
+        )
     return net
 
 
@@ -78,7 +78,7 @@ class Weights(Resizing):
         return made
 
 
-class Peer(Weights):
+class Peer(Weights, Adam):
     """A second network of the model's structure, with its own initial weights and Adam.
 
     It runs in the mode of the model. Gradients are summed over the ranks; batch statistics differ between ranks until
@@ -89,17 +89,10 @@ class Peer(Weights):
         net: The second network before training, built like the model. None draws new initial weights.
     """
 
-    first: Tensor
-    second: Tensor
-    steps: Tensor
-
     def __init__(self, lr: float, net: nn.Module | None = None) -> None:
         super().__init__()
         checks.real("lr", lr, "[0, inf)", "it is the learning rate of the second network")
         self.lr, self._given = lr, None if net is None else (net,)  # in a tuple, so that it is not part of the state
-        self.register_buffer("first", torch.zeros(0))
-        self.register_buffer("second", torch.zeros(0))
-        self.register_buffer("steps", torch.tensor(0.0, dtype=torch.float64))
         self._leaves: list[Tensor] = []
         self._learning: list[bool] = []  # which of them are trainable in the model
 
@@ -137,11 +130,7 @@ class Peer(Weights):
         slopes = gradient(objective, self._leaves).split([leaf.numel() for leaf in self._leaves])
         slope = flatten([slope * learns for slope, learns in zip(slopes, self._learning, strict=True)])
         slope = distributed.total(slope).to(self.values.dtype)
-        if not self.first.numel():
-            self.first, self.second = torch.zeros_like(slope), torch.zeros_like(slope)
-        self.steps += 1
-        change, self.first, self.second = adam_step(slope, self.first, self.second, self.steps.to(slope), self.lr)
-        self.values = self.values + change
+        self.values = self.values + self.change(slope, self.lr)
         self._leaves = []  # frees the graph of the pass, too
 
 

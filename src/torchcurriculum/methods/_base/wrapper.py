@@ -20,6 +20,7 @@ class Wrapper(Method):
     """
 
     n: int
+    method: Method
 
     def __init__(self, **parts: Method) -> None:
         super().__init__()
@@ -36,8 +37,8 @@ class Wrapper(Method):
             self.n = next(iter(sizes.values()))
 
     def inner(self, epoch: int) -> Method:
-        """The method whose weights and loss count in this epoch."""
-        raise NotImplementedError
+        """The method whose weights and loss count in this epoch; by default the part called ``method``."""
+        return self.method
 
     def active(self, epoch: int) -> Method:
         """The same, inside all wrappers."""
@@ -52,7 +53,7 @@ class Wrapper(Method):
     @property
     def now(self) -> Method:
         """The method whose weights count outside a step."""
-        return self.inner(0)
+        return self.method
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """The inner method's."""

@@ -30,7 +30,7 @@ from torchcurriculum.audit import audit
 from torchcurriculum.clean.command import propose, without_unlearnt
 from torchcurriculum.clean.folds import VOTERS, train_folds
 from torchcurriculum.clean.reading import read
-from torchcurriculum.clean.views import surely, train_views
+from torchcurriculum.clean.views import sure_labels, train_views
 from torchcurriculum.lab.provenance import environment
 
 FLIPS = 0.15
@@ -182,7 +182,7 @@ def measured(case: Case) -> dict[str, Any]:
     source, by = without_unlearnt(source, by)
     views = train_views(source)
     found = audit(source.labels, by.probabilities, views=views, classes=source.classes)
-    sure = surely(found, views)
+    sure = sure_labels(found, views)
     proposal = propose(source, found, by, sure)
     whole = time.process_time() - start
     assert found.suggested is not None

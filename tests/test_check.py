@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchcurriculum.clean import Proposal, Source, Suspect, digest
-from torchcurriculum.clean.check import helped
+from torchcurriculum.clean.check import check_fix
 from torchcurriculum.clean.userdata import UserData
 from torchcurriculum.cli import main
 
@@ -30,14 +30,14 @@ def points(flipped: float) -> tuple[UserData, np.ndarray]:
 def test_right_corrections_help_and_wrong_ones_do_not() -> None:
     data, truth = points(0.4)
     wrong = {int(data.rows[place]): "ab"[truth[place]] for place in np.flatnonzero(data.labels != truth)}
-    better = helped(data, wrong, folds=3)
+    better = check_fix(data, wrong, folds=3)
     assert better.rows == 600 - len(wrong)
     assert better.after > better.before + 0.01
     assert better.only_after - better.only_before == round((better.after - better.before) * better.rows)
-    dropped = helped(data, dict.fromkeys(wrong), folds=3)
+    dropped = check_fix(data, dict.fromkeys(wrong), folds=3)
     assert dropped.after > dropped.before + 0.01
     clean, _ = points(0.0)
-    worse = helped(clean, {int(row): "a" for row in clean.rows[1:400:2]}, folds=3)
+    worse = check_fix(clean, {int(row): "a" for row in clean.rows[1:400:2]}, folds=3)
     assert worse.after < worse.before - 0.05
 
 

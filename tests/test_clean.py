@@ -23,7 +23,7 @@ from torchcurriculum.clean.reading import read
 from torchcurriculum.clean.tables import read_table
 from torchcurriculum.clean.text import read_texts, text_features
 from torchcurriculum.clean.userdata import Column, UserData
-from torchcurriculum.clean.views import surely, train_views, two_views
+from torchcurriculum.clean.views import sure_labels, train_views, two_views
 from torchcurriculum.cli import main
 
 from . import official
@@ -417,7 +417,7 @@ def test_exceptions_to_one_column_are_not_called_wrong() -> None:
         assert found.issue.sum() > 30, "both look alike to a classifier of all columns"
         views = train_views(data)
         found = audit(given, shares, views=views)
-        sure = surely(found, views)
+        sure = sure_labels(found, views)
         assert (found.issue.sum() > 30) == (data is clear)
         assert least <= sure.sum() <= most
         assert not ((found.issue | sure) & ~flips).any()

@@ -10,11 +10,11 @@ import numpy as np
 from .folds import VOTERS, fold_numbers, train_folds
 from .userdata import UserData, Watch
 
-__all__ = ["Helped", "helped"]
+__all__ = ["FixCheck", "check_fix"]
 
 
 @dataclass(frozen=True)
-class Helped:
+class FixCheck:
     """Held-out accuracy before and after a fix, over the rows that it leaves unchanged.
 
     Attributes:
@@ -40,13 +40,13 @@ class Helped:
         )
 
 
-def helped(
+def check_fix(
     data: UserData,
     changes: Mapping[int, str | None],
     folds: int = 5,
     seed: int = 0,
     watch: Watch = lambda what, done, total: None,
-) -> Helped:
+) -> FixCheck:
     """Trains with the given and with the corrected labels, and tests both on held-out rows.
 
     Rows whose labels change are only trained on, since the two disagree about their right label. So a fix is not
@@ -74,4 +74,4 @@ def helped(
         right.append((found.probabilities.argmax(1) == y)[same[rows]])
     before, later = right
     only_before, only_after = int((before & ~later).sum()), int((later & ~before).sum())
-    return Helped(int(same.sum()), float(before.mean()), float(later.mean()), only_before, only_after)
+    return FixCheck(int(same.sum()), float(before.mean()), float(later.mean()), only_before, only_after)

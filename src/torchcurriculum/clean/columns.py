@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Taken", "decimal_mark", "take"]
+__all__ = ["ColumnUse", "column_use", "decimal_mark"]
 
 MISSING = ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "#na", "missing", "<na>")
 YES, NO = ("yes", "y", "true", "t", "on", "ja", "oui", "si", "sí"), ("no", "n", "false", "f", "off", "nein", "non")
@@ -39,7 +39,7 @@ FEW = 20  # distinct values of a number that is not continuous
 
 
 @dataclass
-class Taken:
+class ColumnUse:
     """A column and how it is used.
 
     Attributes:
@@ -74,7 +74,7 @@ def decimal_mark(samples: list[list[str]], separator: str | None) -> str:
     return max(votes, key=votes.__getitem__)
 
 
-def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) -> Taken:
+def column_use(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) -> ColumnUse:
     """Decides how to use a column.
 
     Args:
@@ -96,11 +96,11 @@ def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) ->
     missing = (plain.isna() | plain.str.lower().isin(MISSING)).to_numpy(bool)
     known = plain[~missing]
     if not len(known):
-        return Taken("left out", "every cell is empty")
+        return ColumnUse("left out", "every cell is empty")
     some = known.iloc[:: max(1, len(known) // SAMPLE)].tolist()
     if all(cell == some[0] for cell in some) and known.nunique() == 1:
         gaps = bool(missing.any())
-        return _category(plain, missing) if gaps else Taken("left out", f"every cell is {some[0][:30]!r}")
+        return _category(plain, missing) if gaps else ColumnUse("left out", f"every cell is {some[0][:30]!r}")
     lower = {cell.lower() for cell in some}
     if lower <= {*YES, *NO} and lower & {*YES} and lower & {*NO}:
         values = np.where(plain.str.lower().isin(YES).to_numpy(bool), 1.0, 0.0)
@@ -114,13 +114,13 @@ def take(name: str, cells: Any, mark: str, ordered: np.ndarray | None = None) ->
     return _as_words(name, plain, missing, known, some)
 
 
-def _take_typed(name: str, cells: Any, ordered: np.ndarray | None) -> Taken:
+def _take_typed(name: str, cells: Any, ordered: np.ndarray | None) -> ColumnUse:
     import pandas as pd
 
     kind = pd.api.types
     missing = cells.isna().to_numpy(bool)
     if missing.all():
-        return Taken("left out", "every cell is empty")
+        return ColumnUse("left out", "every cell is empty")
     if kind.is_bool_dtype(cells.dtype):
         return _number(name, cells.astype("float64").to_numpy(np.float64, na_value=np.nan), "yes/no", "", ordered)
     if kind.is_numeric_dtype(cells.dtype):
@@ -129,12 +129,12 @@ def _take_typed(name: str, cells: Any, ordered: np.ndarray | None) -> Taken:
         return _date(pd.to_datetime(cells, utc=True), "")
     if kind.is_timedelta64_dtype(cells.dtype):
         return _number(name, cells.dt.total_seconds().to_numpy(np.float64), "number", "seconds", ordered)
-    return take(name, cells.astype("str").where(~missing, ""), ".", ordered)
+    return column_use(name, cells.astype("str").where(~missing, ""), ".", ordered)
 
 
 def _as_number(
     name: str, plain: Any, missing: np.ndarray, some: list[str], mark: str, ordered: np.ndarray | None
-) -> Taken | None:
+) -> ColumnUse | None:
     """Numbers with thousands separators, currencies and either decimal mark; a few other cells count as missing."""
     import pandas as pd
 
@@ -182,22 +182,22 @@ def _bare(some: list[str]) -> Callable[[Any], Any]:
     return bare
 
 
-def _number(name: str, values: np.ndarray, kind: str, why: str, ordered: np.ndarray | None) -> Taken:
+def _number(name: str, values: np.ndarray, kind: str, why: str, ordered: np.ndarray | None) -> ColumnUse:
     known = values[~np.isnan(values)]
     distinct = len(np.unique(known))
     if distinct < 2 and len(known) == len(values):
-        return Taken("left out", f"every cell is {known[0]:g}")
+        return ColumnUse("left out", f"every cell is {known[0]:g}")
     whole = distinct == len(values) >= 10 and bool((known == np.round(known)).all())
     steps = np.diff(values)
     if whole and (np.ptp(known) == len(known) - 1 or (steps == steps[0]).all()):
-        return Taken("id", "it only counts the rows")
+        return ColumnUse("id", "it only counts the rows")
     if whole and ID.search(name.strip()):
-        return Taken("id", "whole numbers, each once")
+        return ColumnUse("id", "whole numbers, each once")
     if ordered is not None and distinct == len(values) and ((steps > 0).all() or (steps < 0).all()):
-        return Taken("left out", "the file is sorted by it and by the label, so it would leak the label")
+        return ColumnUse("left out", "the file is sorted by it and by the label, so it would leak the label")
     gaps = len(values) - len(known)
     why = "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part)
-    return Taken(kind, why, lambda: scaled(values))
+    return ColumnUse(kind, why, lambda: scaled(values))
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
@@ -229,7 +229,7 @@ def scaled(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _as_date(plain: Any, missing: np.ndarray, some: list[str]) -> Taken | None:
+def _as_date(plain: Any, missing: np.ndarray, some: list[str]) -> ColumnUse | None:
     import pandas as pd
 
     if sum(bool(DATE.fullmatch(cell)) for cell in some) < FIT * len(some):
@@ -251,7 +251,7 @@ def _as_date(plain: Any, missing: np.ndarray, some: list[str]) -> Taken | None:
     return _date(when, " and ".join("year-month-day" if form == "ISO8601" else form.replace("%", "") for form in used))
 
 
-def _date(when: Any, why: str) -> Taken:
+def _date(when: Any, why: str) -> ColumnUse:
     gaps = int(when.isna().sum())
 
     def make() -> np.ndarray:
@@ -263,21 +263,21 @@ def _date(when: Any, why: str) -> Taken:
                 parts.append(np.nan_to_num(np.stack([np.sin(angle), np.cos(angle)], 1)).astype(np.float32))
         return np.concatenate(parts, 1)
 
-    return Taken("date", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)
+    return ColumnUse("date", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)
 
 
-def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list[str]) -> Taken:
+def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list[str]) -> ColumnUse:
     """Text, a category, or an id."""
     distinct = int(known.nunique())
     words = sum(len(cell.split()) for cell in some) / len(some)
     if words >= WORDS and distinct > max(FEW, 0.2 * len(known)):
-        return Taken("text", f"{words:.0f} words on average", texts=lambda: plain.where(~missing, "").tolist())
+        return ColumnUse("text", f"{words:.0f} words on average", texts=lambda: plain.where(~missing, "").tolist())
     if distinct == len(known) or (distinct > 0.9 * len(known) and (ID.search(name.strip()) or distinct > 1000)):
-        return Taken("id", "each value once" if distinct == len(known) else "nearly each value once")
+        return ColumnUse("id", "each value once" if distinct == len(known) else "nearly each value once")
     return _category(plain, missing)
 
 
-def _category(plain: Any, missing: np.ndarray) -> Taken:
+def _category(plain: Any, missing: np.ndarray) -> ColumnUse:
     distinct = int(plain[~missing].nunique())
     gaps = int(missing.sum())
     why = f"{distinct:,} values" + (
@@ -291,4 +291,4 @@ def _category(plain: Any, missing: np.ndarray) -> Taken:
         encoder = OneHotEncoder(max_categories=CATEGORIES + 1, sparse_output=False, dtype=np.float32)
         return encoder.fit_transform(held)
 
-    return Taken("category", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)
+    return ColumnUse("category", "; ".join(part for part in (why, f"{gaps:,} empty" if gaps else "") if part), make)

@@ -21,7 +21,7 @@ from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
 from .reading import read
 from .userdata import UserData
-from .views import surely, train_views
+from .views import sure_labels, train_views
 
 __all__ = ["PAGE", "clean", "propose"]
 
@@ -75,7 +75,7 @@ def clean(
         source, found_by = without_unlearnt(source, found_by)
         views = train_views(source, folds, seed, progress)
         found = audit(source.labels, found_by.probabilities, views=views, classes=source.classes, names=source.ids)
-        sure = surely(found, views)
+        sure = sure_labels(found, views)
     proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
@@ -108,7 +108,7 @@ def propose(
         source: The data.
         found: The audit.
         by: The cross-validated predictions.
-        sure: (N,) bool, see ``surely``.
+        sure: (N,) bool, see ``sure_labels``.
         drop: Columns that were left out by the user.
         features: The user's choice.
     """

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..audit.exports import spreadsheet_safe
 from ..record.files import overwrite
-from .check import Helped, helped
+from .check import FixCheck, check_fix
 from .decisions import Decisions
 from .delimited import Delimited
 from .folders import class_files, has_parts
@@ -166,7 +166,7 @@ class Fix:
         if digest(self.path) != self.source.digest:
             raise ValueError(f"{self.path} has changed since it was examined. Run `curriculum clean` again")
 
-    def checked(self, watch: Watch = lambda what, done, total: None) -> Helped:
+    def checked(self, watch: Watch = lambda what, done, total: None) -> FixCheck:
         """Trains on the given labels and on the corrected ones, on the same split, and compares them."""
         if self.mode == "weight":
             raise ValueError("--check compares labels, but the mode 'weight' changes none")
@@ -176,7 +176,7 @@ class Fix:
         one = self.source
         options = {"label": one.label, "id": one.id, "sep": one.separator, "encoding": one.encoding}
         data = read(self.path, watch, **options, drop=list(one.drop), features=one.features)
-        return helped(data, {change.row: change.label for change in self.changes}, watch=watch)
+        return check_fix(data, {change.row: change.label for change in self.changes}, watch=watch)
 
     def write(self, out: str | Path | None = None, *, in_place: bool = False, link: bool = False) -> list[Path]:
         """Writes the corrected data and a log of the changes.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import SAMPLE, Taken, decimal_mark, take
+from .columns import SAMPLE, ColumnUse, column_use, decimal_mark
 from .csvfile import Layout, find_layout, records
 from .text import text_features
 from .userdata import Column, UserData, Watch, number_classes
@@ -151,7 +151,7 @@ def _layout(layout: Layout | None, target: str, called: str | None) -> dict[str,
     return found
 
 
-def _shown(frame: Any, taken: dict[str, Taken], called: str | None) -> Callable[[int], dict[str, Any]]:
+def _shown(frame: Any, taken: dict[str, ColumnUse], called: str | None) -> Callable[[int], dict[str, Any]]:
     held = {name: one.kind for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
 
     def shown(row: int) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
 
 def _take_all(
     frame: Any, target: str, id: str | None, drop: Sequence[str], layout: Layout | None, labels: np.ndarray
-) -> dict[str, Taken]:
+) -> dict[str, ColumnUse]:
     others = [name for name in frame.columns if name != target]
     step = max(1, len(frame) // SAMPLE)
     samples = [] if layout is None else [frame[name].iloc[::step].tolist() for name in others]
@@ -328,13 +328,13 @@ def _take_all(
     taken = {}
     for name in others:
         if name == id:
-            taken[name] = Taken("id", "named by --id")
+            taken[name] = ColumnUse("id", "named by --id")
         elif name in drop:
-            taken[name] = Taken("left out", "named by --drop")
+            taken[name] = ColumnUse("left out", "named by --drop")
         else:
-            taken[name] = take(name, frame[name], mark, labels if in_order else None)
+            taken[name] = column_use(name, frame[name], mark, labels if in_order else None)
             if taken[name].kind == "category" and _is_copy(frame[name], labels):
-                taken[name] = Taken("left out", "it is a copy of the label")
+                taken[name] = ColumnUse("left out", "it is a copy of the label")
     return taken
 
 
@@ -355,7 +355,7 @@ def _counts(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _features(
-    taken: dict[str, Taken], features: str | None, watch: Watch, notes: list[str]
+    taken: dict[str, ColumnUse], features: str | None, watch: Watch, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """(N, D) float32 and the column of each feature, counted from 1: column 0 is the label."""
     blocks, groups = [], []
@@ -384,7 +384,7 @@ def _features(
     return whole, np.array(groups)
 
 
-def _telling_alone(taken: dict[str, Taken], labels: np.ndarray, x: np.ndarray, groups: np.ndarray) -> list[str]:
+def _telling_alone(taken: dict[str, ColumnUse], labels: np.ndarray, x: np.ndarray, groups: np.ndarray) -> list[str]:
     """A sentence for each yes/no or category column that alone predicts nearly every label."""
     notes = []
     for place, (name, one) in enumerate(taken.items(), 1):

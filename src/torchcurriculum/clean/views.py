@@ -17,7 +17,7 @@ from ..audit import Audit, audit
 from .folds import train_folds
 from .userdata import UserData, Watch
 
-__all__ = ["surely", "train_views", "two_views"]
+__all__ = ["sure_labels", "train_views", "two_views"]
 
 SURE = 0.95  # probability of the suggested label by all columns
 ALIKE = 0.85  # correlation of features from which on their columns stay together
@@ -81,7 +81,7 @@ def train_views(source: UserData, folds: int = 5, seed: int = 0, watch: Watch = 
     return [train_folds(x, source.labels, len(source.classes), folds, **options).probabilities for x in halves]
 
 
-def surely(found: Audit, views: Sequence[np.ndarray]) -> np.ndarray:
+def sure_labels(found: Audit, views: Sequence[np.ndarray]) -> np.ndarray:
     """(N,) bool: the wrong labels that may be changed without review.
 
     Args:

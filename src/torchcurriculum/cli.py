@@ -281,7 +281,9 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
     reason = too_large(Record.load(options.folder, samples=False))
     if reason is not None:
-        raise ValueError(f"{reason}; call audit.audit(Record.load(folder)) on a machine with enough memory")
+        raise ValueError(
+            f"{reason}; call torchcurriculum.audit.audit(Record.load(folder)) on a machine with enough memory"
+        )
     record = Record.load(options.folder)
     found = audit(record)
     names, previews = class_names(record), _previews(options.folder)

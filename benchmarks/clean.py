@@ -254,12 +254,16 @@ def large(rows: int, columns: int, place: Path) -> None:
             cells += [(draw.integers(0, 10**6, count) / 100).astype(str) for _ in range(2)]
             file.writelines(",".join(row) + "\n" for row in zip(*cells, np.where(y, "yes", "no"), strict=True))
     print(f"{path.stat().st_size / 2**20:,.0f} MiB of text", flush=True)
-    start = time.process_time()
+    began = time.process_time()
     source = read(path)
-    print(f"read: {time.process_time() - start:,.0f} CPU s, {peak()}", flush=True)
-    start = time.process_time()
-    train_folds(source.features, source.labels, len(source.classes))
-    print(f"train: {time.process_time() - start:,.0f} CPU s, {peak()}", flush=True)
+    print(f"read: {time.process_time() - began:,.0f} CPU s, {peak()}", flush=True)
+    began = time.process_time()
+    by = train_folds(source.features, source.labels, len(source.classes))
+    print(f"train: {time.process_time() - began:,.0f} CPU s, {peak()}", flush=True)
+    began = time.process_time()
+    found = audit(source.labels, by.probabilities, views=train_views(source), classes=source.classes)
+    print(f"halves of the columns, audit: {time.process_time() - began:,.0f} CPU s, {peak()}", flush=True)
+    print(found.summary())
 
 
 def peak() -> str:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from torchcurriculum.audit import audit
-from torchcurriculum.clean.command import clean, without_unlearnt
+from torchcurriculum.clean.command import clean, propose, without_unlearnt
 from torchcurriculum.clean.csvfile import Layout, find_layout
 from torchcurriculum.clean.folds import Folds, fold_numbers, train_folds
 from torchcurriculum.clean.pictures import open_picture, read_pictures
@@ -460,6 +460,21 @@ def test_what_is_not_called_wrong_is_there_to_check(tmp_path: Path) -> None:
     page = (tmp_path / "review" / "review.html").read_text()
     assert "Check by hand" in page
     assert "are wrong" not in page.replace("of all labels are wrong", "")
+
+
+def test_a_long_list_to_check_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchcurriculum.clean.command.CHECKED", 5)
+    labels = np.arange(200) % 2
+    shares = np.where(np.arange(200)[:, None] % 10 < 2, [[0.3, 0.7]], np.eye(2)[labels] * 0.8 + 0.1).astype(np.float32)
+    layout = {"label": "label", "encoding": "utf-8", "separator": ","}
+    path = write(tmp_path / "x.csv", {"a": str, "b": str}, 200)
+    columns = [Column(name, "number", "") for name in ("label", "a", "b")]
+    data = dataclasses.replace(made(labels, np.ones((200, 2))), path=path, columns=columns, layout=layout)
+    found = audit(labels, shares, views=[])
+    assert not found.health
+    proposal = propose(data, found, Folds(shares, "", 0.0), np.zeros(200, bool))
+    assert len(proposal.rows) == 5
+    assert any("the 5 most suspicious are listed" in note for note in proposal.notes)
 
 
 def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:

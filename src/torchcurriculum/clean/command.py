@@ -28,6 +28,7 @@ __all__ = ["PAGE", "clean", "propose"]
 PAGE = "review.html"
 LEARNT, SMALL = 0.25, 30  # least recall of a class, for classes with fewer rows than SMALL
 SHOWN = 3000  # suspects with a preview
+CHECKED = 10_000  # labels to check that are listed
 TOP = 10  # suspects that are printed
 TELLING = 2  # columns named in the reason
 
@@ -121,8 +122,10 @@ def propose(
     evidence, notes = _Evidence(source), [*source.notes]
     if called and not sure.any():
         notes.append("No label is sure enough to be changed without review: two halves of the columns must agree.")
+    if len(check) > CHECKED:
+        notes.append(f"Of {len(check):,} labels to check, the {CHECKED:,} most suspicious are listed.")
     suspects = []
-    for place, row in enumerate([*called, *check]):
+    for place, row in enumerate([*called, *check[:CHECKED]]):
         given, suggested = int(source.labels[row]), int(found.suggested[row])
         likely = round(float(found.suggestion_probability[row]), 4) if suggested != given else None
         suggested = suggested if suggested != given else int(best[row])

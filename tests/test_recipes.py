@@ -443,13 +443,14 @@ def test_what_options_ask_for_by_a_word(tmp_path: Path) -> None:
         row("vanilla@none")
 
 
-def test_figures_do_not_say_where_the_weights_lay() -> None:
+def test_figures_do_not_say_where_the_weights_lay(tmp_path: Path) -> None:
+    path = str(tmp_path / "weights.safetensors")
     one = record("x", "vanilla", 0, 0.5)
     one.append({**one.epochs[0], "epoch": 2, "seconds": 1.0})
-    one.meta["recipe"]["weights"] = "/home/somebody/weights.safetensors"
+    one.meta["recipe"]["weights"] = path
     (row,) = compare.figures({"vanilla": [one]})
     assert row["recipe"]["weights"] == "weights.safetensors"
-    assert one.meta["recipe"]["weights"] == "/home/somebody/weights.safetensors"
+    assert one.meta["recipe"]["weights"] == path
 
 
 def test_the_page_of_every_method(monkeypatch: pytest.MonkeyPatch) -> None:

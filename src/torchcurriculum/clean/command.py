@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..audit import Audit, audit
-from .fix import Fix, one_line, planned
+from .fix import Fix, label_change, planned
 from .folds import VOTERS, Folds, train_folds
 from .inputs import PROPOSAL
 from .page import write_page
@@ -237,9 +237,9 @@ def _lines(found: Audit, proposal: Proposal) -> list[str]:
     if not proposal.rows:
         return lines
     pairs = Counter((one.given, one.suggested) for one in called or proposal.rows)
-    lines += [f"{count:>8,}  {one_line(given, new)}" for (given, new), count in pairs.most_common(TOP)]
+    lines += [f"{count:>8,}  {label_change(given, new)}" for (given, new), count in pairs.most_common(TOP)]
     lines.append("The most suspicious:")
     for one in proposal.rows[:TOP]:
         right = f"right with {one.quality:.1%}  " if one.called else ""
-        lines.append(f"  {(one.id or '')[:40]:<24} {right}{one_line(one.given, one.suggested)}  {one.why}")
+        lines.append(f"  {(one.id or '')[:40]:<24} {right}{label_change(one.given, one.suggested)}  {one.why}")
     return lines

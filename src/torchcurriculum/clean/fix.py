@@ -24,7 +24,7 @@ from .reading import read
 from .text import SUFFIXES as TEXTS
 from .userdata import Watch
 
-__all__ = ["MODES", "WEIGHT", "Change", "Fix", "one_line", "planned"]
+__all__ = ["MODES", "WEIGHT", "Change", "Fix", "label_change", "planned"]
 
 MODES = ("relabel", "drop", "weight")
 WEIGHT = "label_weight"  # the column that mode "weight" adds
@@ -115,11 +115,11 @@ def planned(
     return sorted(changes, key=lambda change: change.row)
 
 
-def one_line(given: str, new: str | None) -> str:
+def label_change(given: str, new: str | None) -> str:
     """A change of label for a terminal; labels may have line ends in them.
 
     Example:
-        >>> one_line("very\\nbad", "good")
+        >>> label_change("very\\nbad", "good")
         'very bad -> good'
     """
     return " -> ".join(" ".join(str(label).split()) for label in (given, new))
@@ -154,7 +154,7 @@ class Fix:
         words = {"relabel": "rows with another label", "drop": "rows left out", "weight": "rows with a weight"}
         lines = [f"{self.path}, {words[name]}: {counts[name]:,}" for name in words if counts[name]]
         pairs = Counter((change.given, change.label) for change in self.changes if change.change == "relabel")
-        lines += [f"{count:>8,}  {one_line(given, label)}" for (given, label), count in pairs.most_common(10)]
+        lines += [f"{count:>8,}  {label_change(given, label)}" for (given, label), count in pairs.most_common(10)]
         if len(pairs) > 10:
             lines.append(f"{sum(pairs.values()) - sum(dict(pairs.most_common(10)).values()):>8,}  other pairs")
         return "\n".join(lines)

@@ -71,16 +71,15 @@ def read_table(
     path = Path(path)
     frame, layout, lines, bad = _parquet(path, sep, encoding) if _is_parquet(path) else _csv(path, sep, encoding, watch)
     names = [str(name) for name in frame.columns]
-    nameless = sum(_no_name(name) and bool((frame[name] != "").any()) for name in names)
-    if nameless > len(names) / 2:
-        words = f"but {nameless} of {len(names)} columns have no name in it; delete the lines above the names"
-        raise ValueError(f"the first line of {path} must name the columns, {words}")
+    _check_header(path, frame, names)
     target = _target(path, names, label)
     _check_named(path, names, target, [*drop, *([] if id is None else [id])])
     rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
     if target in classes and any(map(_digits, names)):
-        words = f"but it holds numbers and {target!r}, which is a class of other lines too"
-        raise ValueError(f"the first line of {path} must name the columns, {words}; add a line with names")
+        raise ValueError(
+            f"the first line of {path} must name the columns, but it holds numbers and {target!r}, which is a class of "
+            "other lines too; add a line with names"
+        )
     frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
     taken = _take_all(frame, target, id, drop, layout, labels)
     columns = [Column(target, "label", "")]
@@ -108,6 +107,15 @@ def read_table(
         layout=_layout(layout, target, called),
         shown=_shown(frame, taken, called),
     )
+
+
+def _check_header(path: Path, frame: Any, names: list[str]) -> None:
+    nameless = sum(_no_name(name) and bool((frame[name] != "").any()) for name in names)
+    if nameless > len(names) / 2:
+        raise ValueError(
+            f"the first line of {path} must name the columns, but {nameless} of {len(names)} columns have no name in "
+            "it; delete the lines above the names"
+        )
 
 
 def _check_named(path: Path, names: list[str], target: str, given: list[str]) -> None:

@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchcurriculum import Batch, Epoch, Step, methods
+from torchcurriculum import Batch, Epoch, Predictions, Record, Step, methods
+from torchcurriculum.audit import audit
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer, strong
 from torchcurriculum.lab.data.cifar_n import load_cifar_n
@@ -37,6 +38,8 @@ from torchcurriculum.lab.models.small import simple_cnn
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NOISY = {"c10n": ("CIFAR-10_human.pt", "worse_label"), "c10agg": ("CIFAR-10_human.pt", "aggre_label")}
+FOLDS = 5
+LEAST, TAIL = 0.25, 0.92  # with visit: a row's smallest chance; share of the epochs after which all rows are visited
 NOISY |= {"c10rand": ("CIFAR-10_human.pt", "random_label1"), "c100n": ("CIFAR-100_human.pt", "noisy_label")}
 
 
@@ -56,7 +59,9 @@ class Config:
     method: str = "vanilla"  # vanilla rapw; argmax: rows whose label is the memory's argmax, after 0.4 of the epochs
     plain: float = 0.4  # share of the epochs that is plain
     caution: float = 2.0  # of RAPW
-    visit: float = 1.0  # expected share of the rows that are visited after the plain epochs, by what they count
+    visit: float = 1.0  # expected share of the rows that are visited after the plain epochs, by their expected gradient
+    fold: int = -1  # 0 to 4: leaves a fifth of the rows out and writes the predictions for them beside the results
+    audit: int = 0  # 1: the audit of the run, from the losses and predictions seen while training
     mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
     lam: float = 0.25  # SuperLoss' lambda
@@ -109,7 +114,12 @@ def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
     valid, rows = order[:5000], order[5000:]
     if cfg.limit:
         valid, rows = valid[: cfg.limit], rows[: cfg.limit]
-    out = {"x": x[rows], "y": y[rows], "clean": clean[rows], "valid_x": x[valid], "valid_y": clean[valid]}
+    out = {"valid_x": x[valid], "valid_y": clean[valid]}
+    if cfg.fold >= 0:
+        left = np.arange(len(rows)) % FOLDS == cfg.fold
+        out |= {"fold_x": x[rows[left]], "fold_y": y[rows[left]], "fold_clean": clean[rows[left]]}
+        rows = rows[~left]
+    out |= {"x": x[rows], "y": y[rows], "clean": clean[rows]}
     if cfg.test:
         out["test_x"], out["test_y"] = read_cifar(root, classes, "test")
     return {k: torch.from_numpy(v) for k, v in out.items()}, classes
@@ -337,19 +347,21 @@ def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[s
     return out
 
 
-def plan_rows(cfg: Config, target: Tensor, late: bool) -> tuple[Tensor, Tensor]:
+def plan_rows(cfg: Config, target: Tensor, memory: Tensor, some: bool) -> tuple[Tensor, Tensor]:
     """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch.
 
-    With `visit` below 1, a row is visited by chance, as often as it counts, and counts more when it is.
+    With `some`, a row is visited by chance, more often the larger its expected gradient is, and counts more when it is.
     """
     weight = target.sum(1)
     order = torch.randperm(len(weight), device=weight.device)
     chance = torch.ones_like(weight)
-    if cfg.visit < 1 and late:
-        low, high = 0.0, 1e3  # the scale at which the mean chance is `visit`
-        for _ in range(40):
+    if some:
+        usual = memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
+        gradient = (target - weight[:, None] * usual).abs().sum(1)
+        low, high = 0.0, 1e6  # the scale at which the mean chance is `visit`
+        for _ in range(60):
             scale = (low + high) / 2
-            chance = (scale * weight).clamp(0.05, 1)
+            chance = (scale * gradient).clamp(LEAST, 1)
             low, high = (scale, high) if chance.mean() < cfg.visit else (low, scale)
         order = order[torch.rand_like(weight)[order] < chance[order]]
     order = order[: len(order) // cfg.batch * cfg.batch]
@@ -358,9 +370,34 @@ def plan_rows(cfg: Config, target: Tensor, late: bool) -> tuple[Tensor, Tensor]:
     return order, wanted / mean.repeat_interleave(cfg.batch)[:, None]
 
 
-def dump(path: Path, method: methods.RAPW, aum: Tensor, d: dict[str, Tensor]) -> None:
-    arrays = {"q": method.predictions.half(), "aum": aum, "y": d["y"].to(torch.uint8)}
-    arrays["clean"] = d["clean"].to(torch.uint8)
+class Watched:
+    """What the audit needs of a run: the losses of each epoch, and predictions, of the training pass itself."""
+
+    def __init__(self, y: Tensor, clean: Tensor, classes: int) -> None:
+        self.record, self.predictions = Record(len(y)), Predictions(y, classes).to(y.device)
+        self.record.set_array("labels", y.cpu().numpy())
+        self.record.set_array("clean", clean.cpu().numpy())
+        self.logits = torch.zeros(len(y), classes, device=y.device)
+
+    def update(self, order: Tensor, seen: Tensor, y: Tensor) -> None:
+        self.logits[order] = seen
+        losses = torch.full((len(self.logits),), torch.nan, device=y.device)
+        losses[order] = F.cross_entropy(seen, y, reduction="none")
+        self.record.append({}, losses=losses.cpu().numpy())
+        self.predictions.note(self.logits)
+
+    def judge(self) -> dict:
+        for name, values in self.predictions.arrays().items():
+            self.record.set_array(name, values)
+        found = audit(self.record)
+        called = {"called": int(found.issue.sum()), "falsely": int((found.issue & ~found.wrong).sum())}
+        shares = {"share": found.share, "low": found.share_low, "high": found.share_high}
+        rounded = {name: round(value, 4) for name, value in shares.items()}
+        return {**rounded, **called, "auroc": found.auroc(), "health": found.health}
+
+
+def dump(path: Path, q: Tensor, d: dict[str, Tensor], part: str = "", **more: Tensor) -> None:
+    arrays = {"q": q.half(), "y": d[part + "y"].to(torch.uint8), "clean": d[part + "clean"].to(torch.uint8), **more}
     np.savez_compressed(path, **{k: v.cpu().numpy() for k, v in arrays.items()})
 
 
@@ -378,6 +415,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     trainer = Trainer(cfg, classes, dev)
     trainer.capture()
     method, margins = methods.RAPW(n, round(cfg.plain * cfg.epochs), caution=cfg.caution).to(dev), Margins(n, dev)
+    watched = Watched(d["y"], d["clean"], classes) if cfg.audit else None
     result = {"config": dataclasses.asdict(cfg), "device": "cpu", "torch": torch.__version__, "curve": []}
     if dev == "cuda":
         result["device"] = torch.cuda.get_device_name()
@@ -387,7 +425,8 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
-        order, wanted = plan_rows(cfg, target, bool(method.late))
+        some = cfg.visit < 1 and bool(method.late) and e < TAIL * cfg.epochs
+        order, wanted = plan_rows(cfg, target, method.predictions, some)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         targets = [wanted] * len(views)
@@ -410,6 +449,8 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             seen = F.one_hot(y, classes).float()
         method.weigh(Step(None, Batch(None, y, order), seen, F.cross_entropy(seen, y, reduction="none")))
         margins.update(order, seen, y)
+        if watched is not None:
+            watched.update(order, seen, y)
         last = e + 1 == cfg.epochs
         if last or (e + 1) % cfg.every == 0:
             trainer.settle(sample)
@@ -419,7 +460,15 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             result["curve"].append(row)
             out.write_text(json.dumps(result))
         if str(e + 1) in cfg.dump.split("+"):
-            dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), method, margins.aum, d)
+            dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), method.predictions, d, aum=margins.aum)
+    if cfg.fold >= 0:
+        dump(out.with_name(f"{out.stem}-fold.npz"), trainer.predict(trainer.avg, d["fold_x"]).softmax(1), d, "fold_")
+    if watched is not None:
+        result["audit"] = watched.judge()
+        mean = torch.from_numpy(watched.record.arrays["mean_probabilities"])
+        memory = {} if classes > 10 else {"memory": method.predictions.half()}
+        dump(out.with_name(f"{out.stem}-audit.npz"), mean, d, **memory)
+        out.write_text(json.dumps(result))
     print(line(result), flush=True)
 
 
@@ -435,6 +484,9 @@ def line(result: dict) -> str:
         text += f" test {r['test_avg']['acc']:5.2f}/{r['test_avg']['eprop']:5.2f} ece {r['test_avg']['ece']:4.1f} |"
     text += f" q {w['q']} aum {w['aum']} post {w['post']} | share am {u['argmax']:.3f} rho {u['rho']:.3f} |"
     text += f" tr {r['target_right']:.3f} w {r['weight']:.2f} power {r['power']} f {r['learned']} v {r['uneven']} |"
+    if found := result.get("audit"):
+        text += f" audit {found['share']:.3f} [{found['low']:.3f}, {found['high']:.3f}] called {found['called']}"
+        text += f" ({found['falsely']}) {found['auroc'] and round(found['auroc'], 4)} {' '.join(found['health'])} |"
     return text + f" plain {r['plain']} {r['passes']:.0f}p {r['s']:.0f}s"
 
 

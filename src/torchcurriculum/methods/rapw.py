@@ -21,6 +21,7 @@ PLAIN = 0.4  # of the epochs: a network that is believed too early confirms its 
 FIRST_POWER = 1.5  # of the memory when the channel is counted
 SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
+SURE_ROWS = 2.0  # power of the row's largest belief, where wrong labels have a pattern
 HELD = 1e-6  # what a held row counts beside others
 GAP = 0.05  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
@@ -44,7 +45,7 @@ class RAPW(Remembering):
       :math:`\max_k q_k` at the end of the plain epochs, at most 5.
     - :math:`p_k \propto s_k T_{ky}` is the probability of class k given the memory and the label.
     - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, divided by the batch's sum of t, with
-      :math:`t_y = m^{cv} p_y` for the given label and :math:`t_k = m^{cv} f^{c (1 - v)} p_k` for the others.
+      :math:`t_y = m^{2v} p_y` for the given label and :math:`t_k = m^{2v} f^{c (1 - v)} p_k` for the others.
       m is the row's largest p, and f the mean remembered probability of the labels that are believed. v says on
       which classes wrong labels fall, at the end of the plain epochs: 0 if evenly on all others, 1 if on few. People
       confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
@@ -58,7 +59,8 @@ class RAPW(Remembering):
         n: Rows of the training set.
         plain: Most epochs before the memory is used; ``for_run`` takes 0.4 of the run.
         decay: Share of the old memory that stays at each visit, in [0, 1).
-        caution: c, at least 0; 0 replaces labels in full, and more lets rows count less while the network is unsure.
+        caution: c, at least 0; 0 replaces labels in full, and more lets replaced labels count less while the network
+            has learned little. Labels that people gave (v near 1) are replaced in full whatever c is.
         classes: The number of classes, for outputs that are not (B, C) with one class for each row: tokens, several
             labels, single logits (2). Then a row counts by how far its remembered loss is below guessing, and
             nothing is replaced.
@@ -238,7 +240,7 @@ class RAPW(Remembering):
         if belief.shape[1] > 1:
             given = F.one_hot(labels, belief.shape[1])
             replaced = self.learned ** (self.caution * (1 - self.uneven))
-            sure = belief.amax(1, keepdim=True) ** (self.caution * self.uneven)
+            sure = belief.amax(1, keepdim=True) ** (SURE_ROWS * self.uneven)
             belief = sure * torch.where(given > 0, belief, replaced * belief)
         return torch.where(self._held(index)[:, None], HELD * belief, belief)
 

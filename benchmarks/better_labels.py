@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from torchcurriculum import Batch, Epoch, Predictions, Record, Step, methods
 from torchcurriculum.audit import audit
+from torchcurriculum.functional.rapw import plausible
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer, strong
 from torchcurriculum.lab.data.cifar_n import load_cifar_n
@@ -205,6 +206,7 @@ class Trainer:
         self.out = torch.zeros(n, classes, device=dev)
         self.usual = torch.full((classes,), 1 / classes, device=dev)
         self.ramp = torch.tensor(0.0, device=dev)
+        self.typical = torch.full((classes,), torch.inf, device=dev)  # RAPW's usual losses in the plain epochs
 
     @torch.no_grad()
     def guess(self, z: Tensor) -> Tensor:
@@ -216,12 +218,21 @@ class Trainer:
         strong = share * own + (1 - share) * self.target[size:]
         return torch.cat([self.target[:size], strong])
 
+    def early(self, target: Tensor, log: Tensor) -> Tensor:
+        """What rows count in the plain epochs beside their targets, and 1 later."""
+        given = target.argmax(1)
+        counts = plausible(-log.gather(1, given[:, None]).squeeze(1), self.typical[given])
+        return counts / (counts * target.sum(1)).mean().clamp_min(1e-6)
+
     def step(self) -> None:
         with torch.autocast(self.dev, torch.bfloat16, enabled=self.dev == "cuda"):
             z = self.call(self.x)
         z = z.float()
         target = self.guess(z.detach()) if self.cfg.consist else self.target
-        loss = -(target * z.log_softmax(1)).sum(1)
+        log = z.log_softmax(1)
+        loss = -(target * log).sum(1)
+        if self.cfg.method == "rapw":
+            loss[: self.cfg.batch] *= self.early(target[: self.cfg.batch], log[: self.cfg.batch].detach())
         if self.cfg.loss == "superloss":
             loss = loss * confidence(loss, math.log(z.shape[1]), self.cfg.lam).float()
         loss = loss.mean()
@@ -419,9 +430,13 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     result = {"config": dataclasses.asdict(cfg), "device": "cpu", "torch": torch.__version__, "curve": []}
     if dev == "cuda":
         result["device"] = torch.cuda.get_device_name()
+    recent = torch.full((n,), torch.inf, device=dev)
     result["ready_s"], passes, plain, begun = round(time.time() - start, 1), 0.0, 0, time.time()
     for e in range(cfg.epochs):
-        method.plan(Epoch(e + 1, n, None, lambda: None))
+        method.plan(Epoch(e + 1, n, recent, lambda: None))
+        trainer.typical.fill_(torch.inf)
+        if method.usual.numel() and not method.late:
+            trainer.typical.copy_(method.usual)
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
@@ -447,7 +462,8 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         y = d["y"][order]
         if cfg.mix:  # a mixed row's output says nothing about the row
             seen = F.one_hot(y, classes).float()
-        method.weigh(Step(None, Batch(None, y, order), seen, F.cross_entropy(seen, y, reduction="none")))
+        recent[order] = F.cross_entropy(seen, y, reduction="none")
+        method.weigh(Step(None, Batch(None, y, order), seen, recent[order]))
         margins.update(order, seen, y)
         if watched is not None:
             watched.update(order, seen, y)

@@ -12,8 +12,8 @@ from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, methods
 from torchcurriculum.methods import RAPW
 
 
-def begin(method: RAPW, number: int) -> None:
-    losses = torch.zeros(method.n)
+def begin(method: RAPW, number: int, losses: torch.Tensor | None = None) -> None:
+    losses = torch.zeros(method.n) if losses is None else losses
     method.plan(Epoch(number, method.n, losses, lambda: losses))
 
 
@@ -160,12 +160,33 @@ def test_the_plain_epochs_end_once_held_rows_get_worse_than_before_and_than_othe
     method = RAPW(1000, plain=12)
     y = torch.arange(1000) % 3
     held = method._held(torch.arange(1000)).double()[:, None]
-    found = []
+    found, losses = [], torch.full((1000,), torch.inf)
     for number, size in enumerate((1.0, 0.5, 2.0, 2.1, 2.0, 0.0), 1):  # a quarter of the plain epochs first
-        begin(method, number)
+        begin(method, number, losses)
         found.append(bool(method.late))
-        method.loss(a_step(size * torch.nn.functional.one_hot(y, 3) * (1 - gap * held), y))
+        step = a_step(size * torch.nn.functional.one_hot(y, 3) * (1 - gap * held), y)
+        method.loss(step)
+        losses = step.losses
     assert found == [False, False, False, False, False, ends]
+
+
+def test_rows_that_are_worse_than_others_of_their_label_count_less_in_the_plain_epochs() -> None:
+    """1 / (1 + x) for a loss that is x above the mean of its label's rows; a class that is hard as a whole counts."""
+    n = 2000
+    method = RAPW(n, plain=5)
+    y = torch.arange(n) % 2
+    losses = torch.where(y == 0, 1.0, 8.0).repeat(1) + torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(n // 4)
+    step = Step(None, Batch(None, y, torch.arange(n)), torch.zeros(n, 2), losses)
+    begin(method, 1, torch.full((n,), torch.inf))
+    assert len(method.weigh(step).unique()) == 2, "at first nothing is known: held rows and others"
+    begin(method, 2, losses)
+    weights, held = method.weigh(step), method._held(torch.arange(n))
+    least = weights[~held].min()
+    expected = torch.tensor([1.0, 1.0, 2.0, 2.0]).repeat(n // 4).double()[~held]  # 1 / (1 + 1) and 1
+    torch.testing.assert_close(weights[~held] / least, expected, rtol=1e-5, atol=1e-6)
+    for number in range(3, 7):
+        begin(method, number, losses)
+    assert method.late, "then the memory decides"
 
 
 @pytest.mark.parametrize("loss_fn", [None, "smooth"])

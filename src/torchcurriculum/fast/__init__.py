@@ -63,7 +63,7 @@ TABLE: dict[str, Fast] = {
     "torchcurriculum.methods.apw.APW": Fast(lambda method: ("apw", method.weighting), _apw),
     "torchcurriculum.methods.superloss.SuperLoss": Fast(lambda method: ("superloss", method.rule), _superloss),
     "torchcurriculum.methods.elr.ELR": Fast(lambda method: _memory(method.predictions)),
-    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: _memory(method.predictions, method.means)),
+    "torchcurriculum.methods.rapw.RAPW": Fast(lambda method: _memory(method.predictions, method.means, method.usual)),
 }
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["above_guessing", "believed", "channel", "likeliest_power", "sharpen", "trust", "unevenness"]
+__all__ = [
+    "above_guessing",
+    "believed",
+    "channel",
+    "likeliest_power",
+    "plausible",
+    "sharpen",
+    "trust",
+    "unevenness",
+    "usual_losses",
+]
 
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 RAREST = 0.2  # a class counts as at least this share of an even one, so that an empty one does not win everything
@@ -121,6 +131,39 @@ def unevenness(pairs: Tensor) -> Tensor:
     # how often two wrong labels of a class, drawn without putting back, are the same
     same = (wrong * (wrong - 1)).sum(1) / (total - 1).clamp_min(1)
     return ((len(pairs) - 1) * same.sum() / total.sum().clamp_min(TINY) - 1).clamp(0, 1)
+
+
+def usual_losses(losses: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """(C,) float64 the mean loss of the rows with each label; infinite for a label without rows.
+
+    Args:
+        losses: (B,) losses of the rows.
+        labels: (B,) their labels.
+        classes: C.
+
+    Example:
+        >>> usual_losses(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 3)
+        tensor([2., inf, 5.], dtype=torch.float64)
+    """
+    total = torch.zeros(classes, dtype=torch.float64, device=losses.device).index_add_(0, labels, losses.double())
+    count = torch.bincount(labels, minlength=classes)
+    return torch.where(count > 0, total / count.clamp_min(1), torch.inf)
+
+
+def plausible(losses: Tensor, usual: Tensor) -> Tensor:
+    """(B,) what rows count before there is a memory to ask: 1 / (1 + x) for a loss that is x above the usual one.
+
+    Rows are compared with others of the same label, so that a rare or hard class counts as much as others.
+
+    Args:
+        losses: (B,) losses of the rows.
+        usual: (B,) the mean loss of the rows with the same label.
+
+    Example:
+        >>> plausible(torch.tensor([0.5, 2.0, 5.0]), torch.tensor([2.0, 2.0, 2.0]))
+        tensor([1.0000, 1.0000, 0.2500])
+    """
+    return 1 / (1 + (losses.detach() - usual).clamp_min(0))
 
 
 def above_guessing(probability: Tensor, classes: int) -> Tensor:

@@ -10,7 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import Epoch, Step, checks
-from ..functional.rapw import above_guessing, believed, channel, likeliest_power, sharpen, trust, unevenness
+from ..functional.rapw import (
+    above_guessing,
+    believed,
+    channel,
+    likeliest_power,
+    plausible,
+    sharpen,
+    trust,
+    unevenness,
+    usual_losses,
+)
 from ..functional.selection import row_uniform
 from ._base.remembering import Remembering, classes_of
 from .registry import register
@@ -35,8 +45,8 @@ class RAPW(Remembering):
     memorises wrong labels at the end has not done so for most of the run. A twentieth of the rows (at least 200 of a
     small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or once the held rows are
     predicted worse than in an epoch before and by a twentieth worse than the others: then the network has begun to
-    memorise. From there on, with q the memory
-    of a row and y its label:
+    memorise. Until then, a row whose loss is x above the mean of its label's rows counts 1 / (1 + x): wrong labels
+    spoil less of what is remembered. From there on, with q the memory of a row and y its label:
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
     - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
@@ -97,8 +107,8 @@ class RAPW(Remembering):
     sure: Tensor
     uneven: Tensor
     late: Tensor
-    sums: Tensor
     best: Tensor
+    usual: Tensor
 
     def __init__(
         self, n: int, plain: int, decay: float = 0.85, caution: float = 2.0, classes: int | None = None
@@ -117,8 +127,8 @@ class RAPW(Remembering):
             self.register_buffer(name, torch.tensor(0.0))
         self._target: Tensor | None = None  # of the current batch
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
-        self.register_buffer("sums", torch.zeros(4, dtype=torch.float64))  # losses of held rows, rows; of others, rows
-        self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # their least mean loss
+        self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # least mean loss of held rows
+        self.register_buffer("usual", torch.zeros(0, dtype=torch.float64))  # (C,) mean loss of each label's rows
 
     @classmethod
     def for_run(cls, n: int, epochs: int, plain: int | None = None, **knobs: Any) -> Self:
@@ -146,7 +156,11 @@ class RAPW(Remembering):
     def plan(self, epoch: Epoch) -> None:
         """Estimates how labels err, after the plain epochs; every row is visited."""
         known = self.labels >= 0
-        if not self._is_late(epoch.number) or not self.predictions.numel() or not bool(known.any()):
+        any_known = self.predictions.numel() > 0 and bool(known.any())
+        if not self.late:
+            memorised = any_known and epoch.number <= self.plain and self._look_at_losses(epoch)
+            self.late.fill_(float(epoch.number > self.plain or memorised))
+        if not self.late or not any_known:
             return
         if self.classes is not None:
             self.trust.fill_(1)
@@ -169,32 +183,34 @@ class RAPW(Remembering):
         memory, labels = _normal(self.predictions[sample]), self.labels[sample].long()
         self.power.fill_(likeliest_power(memory, self.means, labels, self._table()))
         right, agreed, learned = (torch.zeros((), dtype=torch.float64, device=known.device) for _ in range(3))
-        pairs = torch.zeros_like(counts)
         for memory, labels in self._known():
             sharp = sharpen(memory, self.means, self.power)
-            belief = believed(sharp, labels, self._table())
-            pairs += belief.T @ F.one_hot(labels, classes).to(belief.dtype)
-            belief = _of(belief, labels)
+            belief = _of(believed(sharp, labels, self._table()), labels)
             right += belief.double().sum()
             agreed += _of(sharp, labels).double().sum()
             learned += (belief * _of(memory, labels)).double().sum()
         if first:
-            self.uneven.copy_(unevenness(pairs))
+            self.uneven.copy_(unevenness(counts))
         self.trust.copy_(trust(agreed / known.sum(), classes))
         self.learned.copy_(learned / right.clamp_min(1e-30))
         self.rho.copy_(1 - right / known.sum())
 
-    def _is_late(self, number: int) -> bool:
-        """Whether the plain epochs are over."""
-        if not self.late:
-            mean, others = (self.sums[at] / self.sums[at + 1].clamp_min(1) for at in (0, 2))
-            measured = self.sums[1] > 0
-            memorised = measured & (mean > self.best) & (mean > (1 + GAP) * others)
-            worse = number > LEAST * self.plain + 1 and bool(memorised)
-            self.late.fill_(float(number > self.plain or worse))
-            self.best.copy_(torch.where(measured, torch.minimum(self.best, mean), self.best))
-        self.sums.zero_()
-        return bool(self.late)
+    def _look_at_losses(self, epoch: Epoch) -> bool:
+        """Whether the held rows show that the network memorises; updates the usual losses."""
+        losses = epoch.last.to(self.labels.device).double()
+        labels = self.labels[: len(losses)]
+        index = ((labels >= 0) & losses.isfinite()).nonzero().squeeze(1)
+        losses, labels, held = losses[index], labels[index].long(), self._held(index)
+        usual = usual_losses(losses, labels, 1 if self.classes is not None else self.predictions.shape[1])
+        if self.usual.numel() != len(usual):  # else in place, where a captured step reads
+            self.usual = torch.empty_like(usual)
+        self.usual.copy_(usual)
+        if not bool(held.any()) or bool(held.all()):
+            return False
+        mean, others = losses[held].mean(), losses[~held].mean()
+        memorised = (mean > self.best) & (mean > (1 + GAP) * others)
+        self.best.copy_(torch.minimum(self.best, mean))
+        return epoch.number > LEAST * self.plain + 1 and bool(memorised)
 
     def _held(self, index: Tensor) -> Tensor:
         """Which of these rows are held back: scattered over the set, the same in every run and however it grows."""
@@ -209,9 +225,11 @@ class RAPW(Remembering):
         else:
             labels, now = torch.zeros_like(step.index), step.losses.detach().float().neg().exp()
             now = torch.stack([now, 1 - now], 1)
-        held, losses = self._held(step.index).double(), step.losses.detach().double()
-        self.sums += step.total(torch.stack([held @ losses, held.sum(), (1 - held) @ losses, (1 - held).sum()]))
-        self._target = self._targets(step.index, labels.clamp_min(0))
+        target = self._targets(step.index, labels.clamp_min(0))
+        if self.usual.numel():
+            early = plausible(step.losses, self.usual[labels.clamp_min(0)])[:, None].to(target.dtype)
+            target = torch.where(self.late > 0, target, early * target)
+        self._target = target
         self.update_average(step, now)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
         return step.normalise(self._target.sum(1).double().log())

@@ -82,6 +82,7 @@ def page(runs: list[dict[str, Any]], cost: dict[str, str]) -> str:
 ```
 
 Simple-CNN, {recipe["epochs"]} epochs, batch {recipe["batch_size"]}, {recipe["precision"]}, {machines}. Per cent.
+`rapw` and `two-views` were run before RAPW's [first epochs changed](better-labels.md#the-sixth-round).
 Most methods have one seed, so differences of a point mean little. Those that [which method](../which-method.md)
 recommends against wrong labels have three, mean ± standard deviation. The best epoch is chosen on clean validation
 rows, which users with noisy labels seldom have; the last needs none. Every method has its defaults, except:

@@ -318,6 +318,6 @@ register(
     "a memory of predictions and the labels say together what is right (ours, not the paper's)",
     when="Many wrong labels, any number of classes, and no estimate of the noise rate. ResNet-18, 50 epochs, last "
     "epoch, three fresh seeds: CIFAR-10N 88.8 (SuperLoss 85.1, one seed), CIFAR-100N 65.6. With a small network and "
-    "labels drawn at random, SuperLoss with lam=0.25 is about as accurate. What was tried: docs/results/better-labels.md.",
+    "labels drawn at random, SuperLoss (lam=0.25) is about as accurate. What was tried: docs/results/better-labels.md.",
     cost="No extra pass; 4 (C + 1) bytes a sample, and a few operations on (B, C) outputs.",
 )

@@ -40,7 +40,6 @@ from torchcurriculum.lab.models.small import simple_cnn
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NOISY = {"c10n": ("CIFAR-10_human.pt", "worse_label"), "c10agg": ("CIFAR-10_human.pt", "aggre_label")}
 FOLDS = 5
-LEAST, TAIL = 0.25, 0.92  # with visit: a row's smallest chance; share of the epochs after which all rows are visited
 NOISY |= {"c10rand": ("CIFAR-10_human.pt", "random_label1"), "c100n": ("CIFAR-100_human.pt", "noisy_label")}
 
 
@@ -60,7 +59,6 @@ class Config:
     method: str = "vanilla"  # vanilla rapw; argmax: rows whose label is the memory's argmax, after 0.4 of the epochs
     plain: float = 0.4  # share of the epochs that is plain
     caution: float = 2.0  # of RAPW
-    visit: float = 1.0  # expected share of the rows that are visited after the plain epochs, by their expected gradient
     fold: int = -1  # 0 to 4: leaves a fifth of the rows out and writes the predictions for them beside the results
     audit: int = 0  # 1: the audit of the run, from the losses and predictions seen while training
     mix: int = 0  # 1: mixup from the first epoch (control arm)
@@ -358,25 +356,11 @@ def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[s
     return out
 
 
-def plan_rows(cfg: Config, target: Tensor, memory: Tensor, some: bool) -> tuple[Tensor, Tensor]:
-    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch.
-
-    With `some`, a row is visited by chance, more often the larger its expected gradient is, and counts more when it is.
-    """
-    weight = target.sum(1)
-    order = torch.randperm(len(weight), device=weight.device)
-    chance = torch.ones_like(weight)
-    if some:
-        usual = memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
-        gradient = (target - weight[:, None] * usual).abs().sum(1)
-        low, high = 0.0, 1e6  # the scale at which the mean chance is `visit`
-        for _ in range(60):
-            scale = (low + high) / 2
-            chance = (scale * gradient).clamp(LEAST, 1)
-            low, high = (scale, high) if chance.mean() < cfg.visit else (low, scale)
-        order = order[torch.rand_like(weight)[order] < chance[order]]
+def plan_rows(cfg: Config, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch."""
+    order = torch.randperm(len(target), device=target.device)
     order = order[: len(order) // cfg.batch * cfg.batch]
-    wanted = target[order] / chance[order, None]
+    wanted = target[order]
     mean = wanted.sum(1).view(-1, cfg.batch).mean(1).clamp_min(1e-6)
     return order, wanted / mean.repeat_interleave(cfg.batch)[:, None]
 
@@ -440,8 +424,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
-        some = cfg.visit < 1 and bool(method.late) and e < TAIL * cfg.epochs
-        order, wanted = plan_rows(cfg, target, method.predictions, some)
+        order, wanted = plan_rows(cfg, target)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         targets = [wanted] * len(views)

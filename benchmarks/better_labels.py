@@ -222,6 +222,7 @@ class Trainer:
         self.memory = torch.full((cfg.batch, classes), 1 / classes, device=dev)
         self.remembers = torch.tensor(0.0, device=dev)  # share of the memory in the answer
         self.typical = torch.full((classes,), torch.inf, device=dev)  # RAPW's usual losses in the plain epochs
+        self.doubt = torch.tensor(0.0, device=dev)
 
     @torch.no_grad()
     def guess(self, z: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ class Trainer:
     def early(self, target: Tensor, log: Tensor) -> Tensor:
         """What rows count in the plain epochs beside their targets, and 1 later."""
         given = target.argmax(1)
-        counts = plausible(-log.gather(1, given[:, None]).squeeze(1), self.typical[given])
+        counts = plausible(-log.gather(1, given[:, None]).squeeze(1), self.typical[given], self.doubt)
         return counts / (counts * target.sum(1)).mean().clamp_min(1e-6)
 
     def step(self, side: int) -> None:
@@ -439,6 +440,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         trainer.typical.fill_(torch.inf)
         if method.usual.numel() and not method.late:
             trainer.typical.copy_(method.usual)
+            trainer.doubt.copy_(method.doubt)
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)

@@ -11,9 +11,17 @@ from torchcurriculum.methods import CBS, SPL, BabyStep, Balanced, InfoBatch, Lam
 from .problem import EPOCHS, N
 from .row import Row
 
-ESTIMATED = "RAPW holds rows back and then believes labels by its memory; nothing makes its weights equal"
+ESTIMATED = "RAPW believes labels by its memory; nothing makes its weights equal"
 MIXING = "Mixed mixes inputs whatever the weights; equal weights give plain mixup, not vanilla"
 PAIRS = "partners are drawn within a rank's part of the batch"
+
+
+def in_doubt(data: Any = None, **knobs: float) -> RAPW:
+    """RAPW after its plain epochs, on labels that it doubts: those of the problem are right."""
+    method = RAPW(N, plain=0, **knobs)  # type: ignore[arg-type]
+    method.late.fill_(1)
+    method.doubt.fill_(1)
+    return method
 
 
 def then_apw(data: Any, q: float = 3) -> Method:
@@ -33,7 +41,7 @@ def both_superloss(data: Any, sigma: float = 1.0, lam: float = 1.0) -> Method:
 
 
 def both_rapw(data: Any, start: float = 0.3) -> Method:
-    return Both(LambdaStep(N, 2, start, warmup=0), RAPW(N, plain=1, decay=0.5))
+    return Both(LambdaStep(N, 2, start, warmup=0), in_doubt(decay=0.5))
 
 
 def both_spl(data: Any, start: float = 0.5, q: float = 3) -> Method:
@@ -45,7 +53,7 @@ def sampled_both(data: Any, sigma: float = 1.0, fraction: float = 0.4, q: float 
 
 
 def sampled_rapw(data: Any, fraction: float = 0.4) -> Method:
-    return Sampled(RAPW(N, plain=1), fraction)
+    return Sampled(in_doubt(), fraction)
 
 
 def mixed_superloss(data: Any, lam: float = 1.0) -> Method:
@@ -53,7 +61,7 @@ def mixed_superloss(data: Any, lam: float = 1.0) -> Method:
 
 
 def mixed_rapw(data: Any) -> Method:
-    return Mixed(RAPW(N, plain=1), "weights")
+    return Mixed(in_doubt(), "weights")
 
 
 def mixed_both(data: Any, start: float = 0.3, q: float = 3) -> Method:
@@ -73,6 +81,7 @@ def balanced_rows(data: Any, strength: float = 0.7, q: float = 3) -> Method:
 
 
 ROWS = [
+    Row("rapw-in-doubt", make=in_doubt, zero_reason=ESTIMATED),
     Row("balanced", make=balanced, zero=lambda data: balanced(data, 0.0, math.inf), sums="any"),
     Row("balanced-rows", make=balanced_rows, zero=lambda data: balanced_rows(data, 0.0, math.inf)),
     Row("then-apw", make=then_apw, zero=lambda data: then_apw(data, math.inf)),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from torchcurriculum import Arrays, Batch, Curriculum, Epoch, Step, methods
+from torchcurriculum.functional import rapw
 from torchcurriculum.methods import RAPW
 
 
@@ -52,8 +53,8 @@ def noisy(
 
 
 def test_the_targets_of_a_step_by_an_own_computation() -> None:
-    memory = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1], [0.3, 0.3, 0.4]])
-    labels = np.array([0, 1, 2, 1, 2])
+    memory = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1], [0.3, 0.3, 0.4], [0.06, 0.04, 0.9]]
+    memory, labels = np.array(memory), np.array([0, 1, 2, 1, 2, 0])  # the surest is at odds with its label: full doubt
     method = remembering(memory, labels, caution=2.0)
     # The same in NumPy, row by row, from the equations of the docstring.
     means = np.maximum(memory.mean(0), 0.2 / 3)
@@ -64,7 +65,7 @@ def test_the_targets_of_a_step_by_an_own_computation() -> None:
 
     counts = np.zeros((3, 3))
     for row, label in zip(sharp(1.5), labels, strict=True):
-        counts[:, label] += row ** (1 / 0.62)  # the mean of 0.7, 0.6, 0.8, 0.6 and 0.4
+        counts[:, label] += row ** (6 / 4)  # the mean of 0.7, 0.6, 0.8, 0.6, 0.4 and 0.9
     right = np.trace(counts) / counts.sum()
     prior = np.full((3, 3), (1 - right) / 2) + np.eye(3) * (right - (1 - right) / 2)
     table = (counts + 10 * prior) / (counts.sum(1, keepdims=True) + 10)
@@ -72,12 +73,12 @@ def test_the_targets_of_a_step_by_an_own_computation() -> None:
     likely = [np.mean([np.log(s @ table[:, y]) for s, y in zip(sharp(p), labels, strict=True)]) for p in powers]
     s = sharp(powers[int(np.argmax(likely))])
     p = np.stack([row * table[:, y] / (row @ table[:, y]) for row, y in zip(s, labels, strict=True)])
-    mine, own = p[range(5), labels], memory[range(5), labels]
+    mine, own = p[range(6), labels], memory[range(6), labels]
     learned = (mine * own).sum() / mine.sum()
-    trust = min(1.0, (s[range(5), labels].mean() - 1 / 3) / (2 / 3) / 0.2)
+    trust = min(1.0, (s[range(6), labels].mean() - 1 / 3) / (2 / 3) / 0.2)
     target = trust * learned**2 * p
-    target[range(5), labels] = trust * mine + 1 - trust
-    assert method.rho.item() == pytest.approx(1 - mine.mean(), abs=1e-5)
+    target[range(6), labels] = trust * mine + 1 - trust
+    assert method.rho.item() == pytest.approx(trust * (1 - mine.mean()), abs=1e-5)
     assert method.power == powers[int(np.argmax(likely))]
 
     logits = torch.tensor(memory).log()  # the network predicts what is remembered, which so stays as it is
@@ -87,7 +88,7 @@ def test_the_targets_of_a_step_by_an_own_computation() -> None:
     weights = method.weigh(a_step(logits, torch.tensor(labels))).numpy()
     np.testing.assert_allclose(weights, target.sum(1) / target.sum(), rtol=1e-5)
     # The memory is an exponential mean of the predictions.
-    method.weigh(a_step(torch.zeros(5, 3), torch.tensor(labels)))
+    method.weigh(a_step(torch.zeros(6, 3), torch.tensor(labels)))
     np.testing.assert_allclose(method.predictions.numpy(), 0.85 * memory + 0.15 / 3, rtol=1e-5)
 
 
@@ -103,7 +104,7 @@ def test_rho_is_near_the_share_of_wrong_labels(classes: int, share: float, kind:
     memory, labels, right = noisy(12_000, classes, share, kind, sharp=5.0)
     method = remembering(memory, labels)
     assert abs(method.rho.item() - (~right).mean()) < 0.07
-    assert method.trust == 1
+    assert method.trust == (share > 0)
 
 
 @pytest.mark.parametrize("classes", [10, 100])
@@ -120,6 +121,46 @@ def test_a_weak_network_is_not_believed_too_much(classes: int) -> None:
     good, bad = right.sum(), (~right).sum()
     area = (ranks[right].sum() - good * (good - 1) / 2) / (good * bad)
     assert area > 0.85
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_right_labels_of_hard_rows_are_not_doubted(classes: int) -> None:
+    """On clean CIFAR-100 labels were replaced where the network erred; accuracy fell by 1.7 points."""
+    memory = noisy(12_000, classes, 0.0, "uniform", sharp=0.5 + math.log10(classes))[0]
+    draw = np.random.default_rng(1)
+    known = memory**2 / (memory**2).sum(1, keepdims=True)  # what is remembered lags behind what a network has learned
+    labels = np.array([draw.choice(classes, p=row) for row in known])
+    assert (memory.argmax(1) == labels).mean() < 0.9, "the network errs often"
+    method = remembering(memory, labels)
+    assert method.doubt == 0
+    assert method.rho == 0
+    assert len(method.weights.unique()) == 1
+    own = method._targets(torch.arange(12_000), torch.tensor(labels))
+    torch.testing.assert_close(own, torch.nn.functional.one_hot(torch.tensor(labels), classes).float())
+
+
+def test_doubt_is_what_sure_rows_contradict_beyond_their_own_uncertainty() -> None:
+    """200 of 2,000 rows: expected 0.05, standard error sqrt(p (1 - p) / 200)."""
+    sure = torch.full((2000,), 0.6)
+    sure[::10] = 0.95
+    for wrong, expected in ((10, 0.0), (14, 0.135), (20, 1.0)):  # 0.05; 0.07 - 0.05 - 0.01804 = 0.00196; 0.1 - ...
+        contradicted = torch.ones(2000, dtype=torch.bool)
+        contradicted[::10] = torch.arange(200) < wrong
+        found = rapw.doubt(sure, contradicted).item()
+        exact = (wrong / 200 - 0.05 - math.sqrt(wrong / 200 * (1 - wrong / 200) / 200)) / 0.01
+        assert found == pytest.approx(min(1.0, max(0.0, exact)), abs=1e-4)
+        assert found == pytest.approx(expected, abs=0.07)
+
+
+def test_doubt_may_go_while_the_labels_are_learnt_as_they_are_and_stays_afterwards() -> None:
+    method = RAPW(1000, plain=4)
+    y = torch.arange(1000) % 3
+    for number, wrong, doubted in ((1, 0, 0), (2, 3, 0), (3, 0, 1), (4, 3, 0), (5, 0, 1), (6, 0, 1)):
+        begin(method, number)
+        assert method.doubt == doubted, number
+        said = torch.where(torch.arange(1000) % 4 < wrong, (y + 1) % 3, y)
+        method.weigh(a_step(30.0 * torch.nn.functional.one_hot(said, 3), y))
+        method.predictions.copy_(torch.nn.functional.one_hot(said, 3))
 
 
 def test_a_network_that_has_learned_nothing_is_no_teacher() -> None:
@@ -155,28 +196,33 @@ def test_held_rows_count_nothing_until_the_plain_epochs_are_over() -> None:
     assert (method.weigh(a_step(logits, y)) > 1e-6).all()
 
 
-@pytest.mark.parametrize(("gap", "ends"), [(0.0, False), (0.5, True)])
-def test_the_plain_epochs_end_once_held_rows_get_worse_than_before_and_than_others(gap: float, ends: bool) -> None:
+@pytest.mark.parametrize("worse", [False, True])
+def test_the_plain_epochs_end_once_held_rows_get_worse_than_before_and_than_others(worse: bool) -> None:
     method = RAPW(1000, plain=12)
-    y = torch.arange(1000) % 3
-    held = method._held(torch.arange(1000)).double()[:, None]
+    truth = torch.arange(1000) % 3
+    y = torch.where(torch.arange(1000) % 4 == 0, (truth + 1) % 3, truth)
+    said = torch.where(method._held(torch.arange(1000)) & worse, (truth + 2) % 3, truth)
     found, losses = [], torch.full((1000,), torch.inf)
-    for number, size in enumerate((1.0, 0.5, 2.0, 2.1, 2.0, 0.0), 1):  # a quarter of the plain epochs first
+    for number, size in enumerate((4.0, 4.0, 4.0, 3.9, 4.0, 0.0), 1):  # a quarter of the plain epochs first
         begin(method, number, losses)
         found.append(bool(method.late))
-        step = a_step(size * torch.nn.functional.one_hot(y, 3) * (1 - gap * held), y)
+        step = a_step(size * torch.nn.functional.one_hot(said, 3), y)
         method.loss(step)
         losses = step.losses
-    assert found == [False, False, False, False, False, ends]
+    assert found == [False, False, False, False, False, worse]
 
 
 def test_rows_that_are_worse_than_others_of_their_label_count_less_in_the_plain_epochs() -> None:
-    """1 / (1 + x) for a loss that is x above the mean of its label's rows; a class that is hard as a whole counts."""
+    """1 / (1 + x) for a loss that is x above the mean of its label's rows; a class that is hard as a whole counts.
+
+    That is so if labels are in doubt: the network contradicts a fifth of them.
+    """
     n = 2000
     method = RAPW(n, plain=5)
     y = torch.arange(n) % 2
     losses = torch.where(y == 0, 1.0, 8.0).repeat(1) + torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(n // 4)
-    step = Step(None, Batch(None, y, torch.arange(n)), torch.zeros(n, 2), losses)
+    said = torch.where(torch.arange(n) % 5 == 0, 1 - y, y)
+    step = Step(None, Batch(None, y, torch.arange(n)), 9.0 * torch.nn.functional.one_hot(said, 2), losses)
     begin(method, 1, torch.full((n,), torch.inf))
     assert len(method.weigh(step).unique()) == 2, "at first nothing is known: held rows and others"
     begin(method, 2, losses)

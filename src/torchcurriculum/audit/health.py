@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities"]
+__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities", "whole_classes"]
 
 ONE_GROUP = "The labels show one group: either nearly all are right, or wrong ones look like the rest."
 FEWEST_ROWS = 100  # in all
@@ -17,6 +17,7 @@ KNOWING = 0.1  # least kappa, the agreement of predictions and labels beyond cha
 SIGMAS = 4.0  # standard errors by which that agreement must exceed chance
 WHOLE_CLASS = 0.75  # share of suspect labels of a class above which the network is more likely wrong
 OF_A_CLASS = 5  # rows of a class from which on this is checked
+FEW_ROWS = 0.05  # of all rows: with fewer in such classes, the others can still be judged
 LARGEST_SHARE = 0.5  # of labels that are wrong or not predicted
 BEYOND_CHANCE = 3.0  # mean loss of a diverged run over log C, if the median is high, too
 FAR_BEYOND = 30.0  # the same for any median; labels that a method rejects have losses of several log C
@@ -91,6 +92,19 @@ def doubts_of_probabilities(
     return []
 
 
+def whole_classes(suspect: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """(M,) the classes of which nearly all labels are suspect: the network has more likely not learnt them.
+
+    Example:
+        >>> labels = np.repeat([0, 1, 2], 10)
+        >>> whole_classes(labels == 1, labels, 3)
+        array([1])
+    """
+    counts = np.bincount(labels, minlength=classes)
+    wrong = np.bincount(labels, weights=suspect, minlength=classes)
+    return np.flatnonzero((counts >= OF_A_CLASS) & (wrong > WHOLE_CLASS * counts))
+
+
 def doubts_of_findings(
     suspect: np.ndarray,
     labels: np.ndarray,
@@ -100,15 +114,14 @@ def doubts_of_findings(
     names: Sequence[str] | None = None,
 ) -> list[str]:
     """Why findings are not credible, as sentences: nearly a whole class, or most labels, are suspect."""
-    counts = np.bincount(labels, minlength=classes)
-    wrong = np.bincount(labels, weights=suspect, minlength=classes)
-    whole = np.flatnonzero((counts >= OF_A_CLASS) & (wrong > WHOLE_CLASS * counts))
-    if len(whole):
+    whole = whole_classes(suspect, labels, classes)
+    if np.isin(labels, whole).mean() > FEW_ROWS:
         one = int(whole[0])
         called = one if names is None or one >= len(names) else repr(str(names[one]))
+        rows = labels == one
         return [
-            f"Nearly all labels of class {called} look wrong ({int(wrong[one])} of {int(counts[one])}), so the network "
-            "has more likely not learnt that class."
+            f"Nearly all labels of class {called} look wrong ({int(suspect[rows].sum())} of {int(rows.sum())}), so the "
+            "network has more likely not learnt that class."
         ]
     if against > LARGEST_SHARE or share > LARGEST_SHARE:
         return [

@@ -9,6 +9,7 @@ __all__ = [
     "above_guessing",
     "believed",
     "channel",
+    "doubt",
     "likeliest_power",
     "plausible",
     "sharpen",
@@ -21,6 +22,8 @@ POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 RAREST = 0.2  # a class counts as at least this share of an even one, so that an empty one does not win everything
 PRIOR_ROWS = 10.0  # of a channel that errs alike in all classes, for classes with few rows
 KNOWING = 0.2  # two classes, 40 % of the labels wrong: what a perfect network agrees with beyond guessing
+SUREST_ROWS = 0.1  # of the rows, by which doubt is decided
+CLEAR = 0.01  # share of labels that they contradict beyond their own uncertainty, from which on doubt is full
 TINY = 1e-30
 
 
@@ -133,6 +136,30 @@ def unevenness(pairs: Tensor) -> Tensor:
     return ((len(pairs) - 1) * same.sum() / total.sum().clamp_min(TINY) - 1).clamp(0, 1)
 
 
+def doubt(sure: Tensor, contradicted: Tensor) -> Tensor:
+    """How far labels may be doubted at all, in [0, 1]: 0 if the memory is at odds with them for being unsure only.
+
+    Of the tenth of the rows whose memory is surest, a share is at odds with the label. If that is what their own
+    uncertainty lets expect, the rows are hard and the labels right. Doubt begins one standard error above it.
+
+    Args:
+        sure: (B,) the largest sharpened probability of each row.
+        contradicted: (B,) bool, whether it belongs to another class than the label.
+
+    Example:
+        >>> sure = torch.linspace(0.5, 1.0, 2000)                      # the surest tenth: between 0.95 and 1
+        >>> hard = torch.arange(2000) % 40 == 0                        # one in 40, as expected
+        >>> wrong = torch.arange(2000) % 10 == 0                       # one in 10
+        >>> doubt(sure, hard), doubt(sure, wrong)
+        (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
+    """
+    count = max(1, int(SUREST_ROWS * len(sure)))
+    surest, rows = sure.topk(count)
+    found, expected = contradicted[rows].double().mean(), 1 - surest.double().mean()
+    error = (found * (1 - found) / count).sqrt()
+    return ((found - expected - error) / CLEAR).clamp(0, 1)
+
+
 def usual_losses(losses: Tensor, labels: Tensor, classes: int) -> Tensor:
     """(C,) float64 the mean loss of the rows with each label; infinite for a label without rows.
 
@@ -150,20 +177,21 @@ def usual_losses(losses: Tensor, labels: Tensor, classes: int) -> Tensor:
     return torch.where(count > 0, total / count.clamp_min(1), torch.inf)
 
 
-def plausible(losses: Tensor, usual: Tensor) -> Tensor:
-    """(B,) what rows count before there is a memory to ask: 1 / (1 + x) for a loss that is x above the usual one.
+def plausible(losses: Tensor, usual: Tensor, doubt: Tensor | float = 1.0) -> Tensor:
+    """(B,) what rows count before there is a memory to ask: 1 / (1 + d x) for a loss that is x above the usual one.
 
     Rows are compared with others of the same label, so that a rare or hard class counts as much as others.
 
     Args:
         losses: (B,) losses of the rows.
         usual: (B,) the mean loss of the rows with the same label.
+        doubt: d, in [0, 1].
 
     Example:
         >>> plausible(torch.tensor([0.5, 2.0, 5.0]), torch.tensor([2.0, 2.0, 2.0]))
         tensor([1.0000, 1.0000, 0.2500])
     """
-    return 1 / (1 + (losses.detach() - usual).clamp_min(0))
+    return 1 / (1 + doubt * (losses.detach() - usual).clamp_min(0))
 
 
 def above_guessing(probability: Tensor, classes: int) -> Tensor:

@@ -14,6 +14,7 @@ from ..functional.rapw import (
     above_guessing,
     believed,
     channel,
+    doubt,
     likeliest_power,
     plausible,
     sharpen,
@@ -33,7 +34,7 @@ SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 SURE_ROWS = 2.0  # power of the row's largest belief, where wrong labels have a pattern
 HELD = 1e-6  # what a held row counts beside others
-GAP = 0.05  # more loss of held rows than of others: less is chance, not memory
+GAP = 0.1  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
@@ -42,11 +43,17 @@ class RAPW(Remembering):
     r"""Plain training first; then every label is replaced by what the label and a memory of predictions say together.
 
     While training, each row's softmax outputs are remembered as an exponential mean over epochs: a network that
-    memorises wrong labels at the end has not done so for most of the run. A twentieth of the rows (at least 200 of a
-    small set, at most a fifth) is held back in the plain epochs. They end after ``plain``, or once the held rows are
-    predicted worse than in an epoch before and by a twentieth worse than the others: then the network has begun to
-    memorise. Until then, a row whose loss is x above the mean of its label's rows counts 1 / (1 + x): wrong labels
-    spoil less of what is remembered. From there on, with q the memory of a row and y its label:
+    memorises wrong labels at the end has not done so for most of the run.
+
+    Labels are doubted only if there is a reason. d, the doubt, is 0 as long as the tenth of the rows whose memory is
+    surest is at odds with its labels no more often than its own uncertainty explains, and 1 if it is one point (and a
+    standard error) more. With d = 0 this is plain training: clean labels of hard rows stay as they are.
+
+    A twentieth of the rows (at least 200 of a small set, at most a fifth) is held back in the plain epochs. They end
+    after ``plain``, or once labels are in doubt and the held rows are predicted worse than in an epoch before and by a
+    tenth worse than the others: then the network has begun to memorise. Until then, a row whose loss is x above the
+    mean of its label's rows counts 1 / (1 + d x): wrong labels spoil less of what is remembered. From there on, with q
+    the memory of a row and y its label:
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
     - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
@@ -61,8 +68,8 @@ class RAPW(Remembering):
       confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
       (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
-    The weights stay uniform until the memory is better than guessing. RAPW needs no noise rate, no clean labels and no
-    extra pass. If ``loss_fn`` is not cross-entropy, its part for the label is replaced:
+    These targets count by d, and the labels as they are by 1 - d. The weights stay uniform until the memory is better
+    than guessing. RAPW needs no noise rate, no clean labels and no extra pass. If ``loss_fn`` is not cross-entropy, its part for the label is replaced:
     :math:`L + \log \mathrm{softmax}_y - \sum_k t_k \log \mathrm{softmax}_k / \sum_k t_k`.
 
     Args:
@@ -79,12 +86,13 @@ class RAPW(Remembering):
         predictions: (N, C) the memory.
         weights: (N,) float64 the probability that each label is right, summing to one; in the plain epochs all are
             equal but for the held rows.
-        rho: The expected share of wrong labels; 0 in the plain epochs, in which all are believed.
+        rho: The expected share of wrong labels; 0 in the plain epochs and without doubt, when all are believed.
+        doubt: d, in [0, 1]; after the plain epochs it does not fall.
 
     Example:
         >>> from torchcurriculum.core import Batch
         >>> method = RAPW(4, plain=1)
-        >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
+        >>> logits = torch.tensor([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 4.0]])
         >>> batch = Batch(None, torch.tensor([0, 0, 1, 0]), torch.arange(4))     # the last label is wrong
         >>> for number in 1, 2:
         ...     method.plan(Epoch(number, 4, torch.zeros(4), lambda: torch.zeros(4)))
@@ -109,6 +117,7 @@ class RAPW(Remembering):
     late: Tensor
     best: Tensor
     usual: Tensor
+    doubt: Tensor
 
     def __init__(
         self, n: int, plain: int, decay: float = 0.85, caution: float = 2.0, classes: int | None = None
@@ -123,7 +132,7 @@ class RAPW(Remembering):
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)
         self.register_buffer("power", torch.tensor(FIRST_POWER))
-        for name in ("learned", "trust", "rho", "sure", "uneven"):
+        for name in ("learned", "trust", "doubt", "rho", "sure", "uneven"):
             self.register_buffer(name, torch.tensor(0.0))
         self._target: Tensor | None = None  # of the current batch
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
@@ -157,6 +166,8 @@ class RAPW(Remembering):
         """Estimates how labels err, after the plain epochs; every row is visited."""
         known = self.labels >= 0
         any_known = self.predictions.numel() > 0 and bool(known.any())
+        if any_known:
+            self._look_at_memory(known)
         if not self.late:
             memorised = any_known and epoch.number <= self.plain and self._look_at_losses(epoch)
             self.late.fill_(float(epoch.number > self.plain or memorised))
@@ -166,9 +177,6 @@ class RAPW(Remembering):
             self.trust.fill_(1)
             return
         classes = self.predictions.shape[1]
-        if self.means.numel() != classes:  # else in place, where a captured step reads
-            self.means, self.table = self.predictions.new_zeros(classes), self.predictions.new_zeros(classes**2)
-        self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
         first = not self.sure  # later counts would confirm the network's own confusions
         if first:
             most = sum(memory.amax(1).double().sum() for memory, _ in self._known()) / known.sum()
@@ -191,9 +199,26 @@ class RAPW(Remembering):
             learned += (belief * _of(memory, labels)).double().sum()
         if first:
             self.uneven.copy_(unevenness(counts))
-        self.trust.copy_(trust(agreed / known.sum(), classes))
+        self.trust.copy_(self.doubt * trust(agreed / known.sum(), classes))
         self.learned.copy_(learned / right.clamp_min(1e-30))
-        self.rho.copy_(1 - right / known.sum())
+        self.rho.copy_(self.trust * (1 - right / known.sum()))
+
+    def _look_at_memory(self, known: Tensor) -> None:
+        """Updates the classes' means and how far labels may be doubted, which does not fall once the memory is used."""
+        if self.classes is not None:
+            self.doubt.fill_(1)
+            return
+        classes = self.predictions.shape[1]
+        if self.means.numel() != classes:  # else in place, where a captured step reads
+            self.means, self.table = self.predictions.new_zeros(classes), self.predictions.new_zeros(classes**2)
+        self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
+        sure, contradicted = [], []
+        for memory, labels in self._known():
+            most, guess = sharpen(memory, self.means, FIRST_POWER).max(1)
+            sure.append(most)
+            contradicted.append(guess != labels)
+        found = doubt(torch.cat(sure), torch.cat(contradicted))
+        self.doubt.copy_(torch.maximum(found, self.late * self.doubt))
 
     def _look_at_losses(self, epoch: Epoch) -> bool:
         """Whether the held rows show that the network memorises; updates the usual losses."""
@@ -210,7 +235,7 @@ class RAPW(Remembering):
         mean, others = losses[held].mean(), losses[~held].mean()
         memorised = (mean > self.best) & (mean > (1 + GAP) * others)
         self.best.copy_(torch.minimum(self.best, mean))
-        return epoch.number > LEAST * self.plain + 1 and bool(memorised)
+        return epoch.number > LEAST * self.plain + 1 and bool(memorised & (self.doubt > 0))
 
     def _held(self, index: Tensor) -> Tensor:
         """Which of these rows are held back: scattered over the set, the same in every run and however it grows."""
@@ -227,7 +252,7 @@ class RAPW(Remembering):
             now = torch.stack([now, 1 - now], 1)
         target = self._targets(step.index, labels.clamp_min(0))
         if self.usual.numel():
-            early = plausible(step.losses, self.usual[labels.clamp_min(0)])[:, None].to(target.dtype)
+            early = plausible(step.losses, self.usual[labels.clamp_min(0)], self.doubt)[:, None].to(target.dtype)
             target = torch.where(self.late > 0, target, early * target)
         self._target = target
         self.update_average(step, now)
@@ -248,8 +273,8 @@ class RAPW(Remembering):
         return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
-        """rho, the trust in the memory, its power, f and v."""
-        names = ("rho", "trust", "power", "learned", "uneven")
+        """rho, the doubt about labels, the trust in the memory, its power, f and v."""
+        names = ("rho", "doubt", "trust", "power", "learned", "uneven")
         return {name: getattr(self, name) for name in names}
 
     def _targets(self, index: Tensor, labels: Tensor) -> Tensor:

@@ -146,7 +146,7 @@ def test_doubt_is_what_sure_rows_contradict_beyond_their_own_uncertainty() -> No
     for wrong, expected in ((10, 0.0), (14, 0.135), (20, 1.0)):  # 0.05; 0.07 - 0.05 - 0.01804 = 0.00196; 0.1 - ...
         contradicted = torch.ones(2000, dtype=torch.bool)
         contradicted[::10] = torch.arange(200) < wrong
-        found = rapw.doubt(sure, contradicted).item()
+        found = rapw.doubt(sure, contradicted, 0.1).item()
         exact = (wrong / 200 - 0.05 - math.sqrt(wrong / 200 * (1 - wrong / 200) / 200)) / 0.01
         assert found == pytest.approx(min(1.0, max(0.0, exact)), abs=1e-4)
         assert found == pytest.approx(expected, abs=0.07)

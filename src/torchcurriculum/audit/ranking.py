@@ -122,7 +122,7 @@ def _judge_record(record: Record) -> Audit:
             suspects, names = groups.quality < 0.5, class_names(record)
             health = doubts_of_findings(suspects, labels[seen], groups.share, against, count, names)
     quality = np.full(record.n, np.nan)
-    if groups is None or health:
+    if groups is None or labels is None or health:
         share, low, high = 0.0, 0.0, 1.0
     else:
         quality[seen], share, low, high = groups.quality, groups.share, groups.low, groups.high

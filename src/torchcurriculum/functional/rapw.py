@@ -22,7 +22,6 @@ POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 RAREST = 0.2  # a class counts as at least this share of an even one, so that an empty one does not win everything
 PRIOR_ROWS = 10.0  # of a channel that errs alike in all classes, for classes with few rows
 KNOWING = 0.2  # two classes, 40 % of the labels wrong: what a perfect network agrees with beyond guessing
-SUREST_ROWS = 0.1  # of the rows, by which doubt is decided
 CLEAR = 0.01  # share of labels that they contradict beyond their own uncertainty, from which on doubt is full
 TINY = 1e-30
 
@@ -136,26 +135,27 @@ def unevenness(pairs: Tensor) -> Tensor:
     return ((len(pairs) - 1) * same.sum() / total.sum().clamp_min(TINY) - 1).clamp(0, 1)
 
 
-def doubt(sure: Tensor, contradicted: Tensor) -> Tensor:
+def doubt(sure: Tensor, contradicted: Tensor, surest: float) -> Tensor:
     """How far labels may be doubted at all, in [0, 1]: 0 if the memory is at odds with them for being unsure only.
 
-    Of the tenth of the rows whose memory is surest, a share is at odds with the label. If that is what their own
-    uncertainty lets expect, the rows are hard and the labels right. Doubt begins one standard error above it.
+    Of the rows whose memory is surest, a share is at odds with the label. If that is what their own uncertainty lets
+    expect, the rows are hard and the labels right. Doubt begins one standard error above it.
 
     Args:
         sure: (B,) the largest sharpened probability of each row.
         contradicted: (B,) bool, whether it belongs to another class than the label.
+        surest: The share of the rows that decide, in (0, 1].
 
     Example:
         >>> sure = torch.linspace(0.5, 1.0, 2000)                      # the surest tenth: between 0.95 and 1
         >>> hard = torch.arange(2000) % 40 == 0                        # one in 40, as expected
         >>> wrong = torch.arange(2000) % 10 == 0                       # one in 10
-        >>> doubt(sure, hard), doubt(sure, wrong)
+        >>> doubt(sure, hard, 0.1), doubt(sure, wrong, 0.1)
         (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
     """
-    count = max(1, int(SUREST_ROWS * len(sure)))
-    surest, rows = sure.topk(count)
-    found, expected = contradicted[rows].double().mean(), 1 - surest.double().mean()
+    count = max(1, int(surest * len(sure)))
+    values, rows = sure.topk(count)
+    found, expected = contradicted[rows].double().mean(), 1 - values.double().mean()
     error = (found * (1 - found) / count).sqrt()
     return ((found - expected - error) / CLEAR).clamp(0, 1)
 

@@ -98,7 +98,7 @@ def _card(shown: Samples, row: int, names: list[str] | None) -> str:
         parts.append(f"<q>{escape(text[:EXCERPT] + ('…' if len(text) > EXCERPT else ''))}</q>")
     alone = found.suggested is None or given == suggested
     label = escape(given) if alone else f"{escape(given)} → {escape(suggested)}"
-    told = [] if found.health else [f"{1 - float(found.quality[row]):.0%}"]
+    told = [] if np.isnan(found.quality[row]) else [f"{1 - float(found.quality[row]):.0%}"]
     if found.wrong is not None:
         told.append("is wrong" if found.wrong[row] else "is right")
     details = ", ".join(told)

@@ -30,14 +30,12 @@ from torch.nn import functional as F
 
 from torchcurriculum import Batch, Epoch, Predictions, Record, Step, methods
 from torchcurriculum.audit import audit
-from torchcurriculum.functional.frequency import bandwidth, low_frequency_crop
 from torchcurriculum.functional.rapw import plausible
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer, strong
 from torchcurriculum.lab.data.cifar_n import load_cifar_n
 from torchcurriculum.lab.models.resnet import resnet18
 from torchcurriculum.lab.models.small import simple_cnn
-from torchcurriculum.methods.efficient_train import PAPER_STAGES
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NOISY = {"c10n": ("CIFAR-10_human.pt", "worse_label"), "c10agg": ("CIFAR-10_human.pt", "aggre_label")}
@@ -63,13 +61,9 @@ class Config:
     caution: float = 2.0  # of RAPW
     fold: int = -1  # 0 to 4: leaves a fifth of the rows out and writes the predictions for them beside the results
     audit: int = 0  # 1: the audit of the run, from the losses and predictions seen while training
-    keep: int = 0  # 1: writes the memory, the channel and the outputs for held-out rows beside the results
     mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
     lam: float = 0.25  # SuperLoss' lambda
-    crop: int = 0  # 1: EfficientTrain's low-frequency crops, with the stages of its paper
-    teacher: str = "now"  # views=ws: now: the answer to the weak view; memory: its mean with the memory
-    replace: int = 1  # 0: labels that RAPW does not believe are left out, not replaced
     consist: float = 0.0  # views=ws: share of the strong view's target that is the network's own answer to the weak one
     ramp: float = 0.1  # share of the epochs over which it rises
     temper: float = 0.5  # temperature of that answer
@@ -119,7 +113,7 @@ def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
     valid, rows = order[:5000], order[5000:]
     if cfg.limit:
         valid, rows = valid[: cfg.limit], rows[: cfg.limit]
-    out = {"valid_x": x[valid], "valid_y": clean[valid], "valid_given": y[valid]}
+    out = {"valid_x": x[valid], "valid_y": clean[valid]}
     if cfg.fold >= 0:
         left = np.arange(len(rows)) % FOLDS == cfg.fold
         out |= {"fold_x": x[rows[left]], "fold_y": y[rows[left]], "fold_clean": clean[rows[left]]}
@@ -148,22 +142,17 @@ def normal(x: Tensor, dtype: torch.dtype) -> Tensor:
     return ((x - mean) / std).to(dtype, memory_format=torch.channels_last)
 
 
-def side_of(cfg: Config, epoch: int) -> int:
-    """The side of this epoch's images."""
-    return 2 * round(16 * bandwidth(epoch, cfg.epochs, PAPER_STAGES)) if cfg.crop else 32
-
-
-def draw_views(cfg: Config, padded: Tensor, order: Tensor, dtype: torch.dtype, side: int) -> list[Tensor]:
+def draw_views(cfg: Config, padded: Tensor, order: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """The epoch's images in their order, one tensor per view."""
     out: list[list[Tensor]] = [[] for _ in range(2 if cfg.views == "ws" else 1)]
     for rows in order.split(6000):
         x = weak(padded, rows)
         if cfg.views == "ws":
-            out[1].append(normal(low_frequency_crop(strong(x, operations=cfg.ops), side, side), dtype))
+            out[1].append(normal(strong(x, operations=cfg.ops), dtype))
         elif cfg.views in "sm":
             hard = torch.rand(len(x), device=x.device) < (cfg.strong if cfg.views == "m" else 1)
             x[hard] = strong(x[hard], operations=cfg.ops)
-        out[0].append(normal(low_frequency_crop(x, side, side), dtype))
+        out[0].append(normal(x, dtype))
     return [torch.cat(parts) for parts in out]
 
 
@@ -182,8 +171,7 @@ def targets_of(cfg: Config, method: methods.RAPW, y: Tensor, epoch: int) -> Tens
     """Weighted targets (N, C): the sum of a row is what it counts."""
     given = F.one_hot(y, method.predictions.shape[1]).float() if method.predictions.numel() else None
     if cfg.method == "rapw" or given is None:
-        target = method._targets(torch.arange(method.n, device=y.device), y)
-        return target if cfg.replace or given is None else target * given
+        return method._targets(torch.arange(method.n, device=y.device), y)
     if cfg.method == "argmax" and epoch > cfg.plain * cfg.epochs:
         return given * (method.predictions.argmax(1) == y)[:, None]
     return given
@@ -196,7 +184,7 @@ class Trainer:
     """One step of SGD on fixed buffers, captured as a CUDA graph where there is one."""
 
     def __init__(self, cfg: Config, classes: int, dev: str) -> None:
-        self.cfg, self.dev = cfg, dev
+        self.cfg, self.dev, self.graph = cfg, dev, None
         self.dtype = torch.bfloat16 if dev == "cuda" else torch.float32
 
         def build() -> nn.Module:
@@ -210,17 +198,12 @@ class Trainer:
         self.velocity = [torch.zeros_like(p) for p in self.params]
         self.mean = list(self.avg.parameters())
         n = cfg.batch * (2 if cfg.views == "ws" else 1)
-        sides = sorted({side_of(cfg, e + 1) for e in range(cfg.epochs)})
-        sizes = {side: torch.zeros(n, 3, side, side, device=dev, dtype=self.dtype) for side in sides}
-        self.x = {side: x.to(memory_format=torch.channels_last) for side, x in sizes.items()}
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.x = torch.zeros(n, 3, 32, 32, device=dev, dtype=self.dtype).to(memory_format=torch.channels_last)
         self.target = torch.full((n, classes), 1 / classes, device=dev)
         self.lr = torch.tensor(0.0, device=dev)
         self.out = torch.zeros(n, classes, device=dev)
         self.usual = torch.full((classes,), 1 / classes, device=dev)
         self.ramp = torch.tensor(0.0, device=dev)
-        self.memory = torch.full((cfg.batch, classes), 1 / classes, device=dev)
-        self.remembers = torch.tensor(0.0, device=dev)  # share of the memory in the answer
         self.typical = torch.full((classes,), torch.inf, device=dev)  # RAPW's usual losses in the plain epochs
         self.doubt = torch.tensor(0.0, device=dev)
 
@@ -229,8 +212,7 @@ class Trainer:
         """Targets of both views: the strong one's are, in part, the network's answer to the weak one."""
         size, cfg = self.cfg.batch, self.cfg
         self.usual += 0.01 * (z[:size].softmax(1).mean(0) - self.usual)
-        now = torch.lerp(z[:size].softmax(1), self.memory, self.remembers)
-        own = answer(now.clamp_min(1e-30).log(), self.usual, cfg.temper)
+        own = answer(z[:size], self.usual, cfg.temper)
         share = cfg.consist * self.ramp
         strong = share * own + (1 - share) * self.target[size:]
         return torch.cat([self.target[:size], strong])
@@ -241,9 +223,9 @@ class Trainer:
         counts = plausible(-log.gather(1, given[:, None]).squeeze(1), self.typical[given], self.doubt)
         return counts / (counts * target.sum(1)).mean().clamp_min(1e-6)
 
-    def step(self, side: int) -> None:
+    def step(self) -> None:
         with torch.autocast(self.dev, torch.bfloat16, enabled=self.dev == "cuda"):
-            z = self.call(self.x[side])
+            z = self.call(self.x)
         z = z.float()
         target = self.guess(z.detach()) if self.cfg.consist else self.target
         log = z.log_softmax(1)
@@ -265,20 +247,20 @@ class Trainer:
             torch._foreach_lerp_(self.mean, self.params, 1 - self.cfg.average)
 
     def capture(self) -> None:
-        """Compiles and captures the step for each size, then restores weights and statistics."""
+        """Compiles and captures the step, then restores weights and statistics."""
         if self.dev != "cuda":
             return
         state = {k: v.clone() for k, v in self.net.state_dict().items()}
-        for side in self.x:
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for _ in range(3):
-                    self.step(side)
-            torch.cuda.current_stream().wait_stream(stream)
-            self.graphs[side] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graphs[side]):
-                self.step(side)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        self.graph = graph
         self.net.load_state_dict(state)
         self.avg.load_state_dict(state)
         for v in self.velocity:
@@ -286,15 +268,15 @@ class Trainer:
         self.usual.fill_(1 / len(self.usual))
 
     def go(self, x: list[Tensor], target: list[Tensor], lr: float) -> Tensor:
-        size, side = self.cfg.batch, x[0].shape[-1]
+        size = self.cfg.batch
         for k, (image, wanted) in enumerate(zip(x, target, strict=True)):
-            self.x[side][k * size : (k + 1) * size].copy_(image)
+            self.x[k * size : (k + 1) * size].copy_(image)
             self.target[k * size : (k + 1) * size].copy_(wanted)
         self.lr.fill_(lr)
-        if self.graphs:
-            self.graphs[side].replay()
+        if self.graph is None:
+            self.step()
         else:
-            self.step(side)
+            self.graph.replay()
         return self.out[:size]
 
     def settle(self, x: Tensor) -> None:
@@ -445,27 +427,21 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
         order, wanted = plan_rows(cfg, target)
-        side = side_of(cfg, e + 1)
-        views = draw_views(cfg, padded, order, trainer.dtype, side)
+        views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         targets = [wanted] * len(views)
         if cfg.mix:
             views[-1], targets[-1] = mix_rows(views[-1], wanted)
         trainer.ramp.fill_(min(1.0, e / max(cfg.ramp * cfg.epochs, 1)))
         seen, steps = torch.empty(len(order), classes, device=dev), len(order) // size
-        if cfg.teacher == "memory" and e:
-            trainer.remembers.fill_(0.5)
         for s in range(steps):
             at = slice(s * size, (s + 1) * size)
-            if cfg.teacher == "memory" and e:
-                rows = method.predictions[order[at]]
-                trainer.memory.copy_(rows / rows.sum(1, keepdim=True).clamp_min(1e-30))
             done = (e + s / steps) / cfg.epochs
             lr = cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
             z = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
             seen[at] = z
         plain += int(not method.late)
-        passes += len(views) * len(order) / n * (side / 32) ** 2
+        passes += len(views) * len(order) / n
         if e < 2:
             torch._foreach_copy_(trainer.mean, [v.detach() for v in trainer.params])
         y = d["y"][order]
@@ -490,17 +466,12 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         dump(out.with_name(f"{out.stem}-fold.npz"), trainer.predict(trainer.avg, d["fold_x"]).softmax(1), d, "fold_")
     if watched is not None:
         result["audit"] = watched.judge()
-        found = watched.record.arrays["mean_probabilities"]
-        mean = torch.from_numpy(found).where(torch.from_numpy(found) > 1e-4, 0)  # small ones take space
+        mean = torch.from_numpy(watched.record.arrays["mean_probabilities"])
         losses = torch.from_numpy(np.stack(list(watched.record.rows("losses")))).half()
-        dump(out.with_name(f"{out.stem}-audit.npz"), mean, d, losses=losses)
+        dump(
+            out.with_name(f"{out.stem}-audit.npz"), mean.where(mean > 1e-4, 0), d, losses=losses
+        )  # small ones take space
         out.write_text(json.dumps(result))
-    if cfg.keep:
-        memory = method.predictions / method.predictions.sum(1, keepdim=True).clamp_min(1e-30)
-        more = {"table": method.table, "power": method.power, "aum": margins.aum, "valid_given": d["valid_given"]}
-        for part in ["valid"] + ["test"] * cfg.test:
-            more |= {part: trainer.predict(trainer.avg, d[f"{part}_x"]).half(), f"{part}_y": d[f"{part}_y"]}
-        dump(out.with_name(f"{out.stem}-keep.npz"), memory.where(memory > 1e-4, 0), d, **more)
     print(line(result), flush=True)
 
 

@@ -468,9 +468,8 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         result["audit"] = watched.judge()
         mean = torch.from_numpy(watched.record.arrays["mean_probabilities"])
         losses = torch.from_numpy(np.stack(list(watched.record.rows("losses")))).half()
-        dump(
-            out.with_name(f"{out.stem}-audit.npz"), mean.where(mean > 1e-4, 0), d, losses=losses
-        )  # small ones take space
+        mean = mean.where(mean > 1e-4, 0)  # small ones take space
+        dump(out.with_name(f"{out.stem}-audit.npz"), mean, d, losses=losses)
         out.write_text(json.dumps(result))
     print(line(result), flush=True)
 

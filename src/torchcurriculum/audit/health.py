@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities", "whole_classes"]
+__all__ = ["ONE_GROUP", "doubts_of_findings", "doubts_of_losses", "doubts_of_probabilities", "without_whole_classes"]
 
 ONE_GROUP = "The labels show one group: either nearly all are right, or wrong ones look like the rest."
 FEWEST_ROWS = 100  # in all
@@ -92,17 +92,33 @@ def doubts_of_probabilities(
     return []
 
 
-def whole_classes(suspect: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """(M,) the classes of which nearly all labels are suspect: the network has more likely not learnt them.
-
-    Example:
-        >>> labels = np.repeat([0, 1, 2], 10)
-        >>> whole_classes(labels == 1, labels, 3)
-        array([1])
-    """
+def _whole_classes(suspect: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """(M,) the classes of which nearly all labels are suspect: the network has more likely not learnt them."""
     counts = np.bincount(labels, minlength=classes)
     wrong = np.bincount(labels, weights=suspect, minlength=classes)
     return np.flatnonzero((counts >= OF_A_CLASS) & (wrong > WHOLE_CLASS * counts))
+
+
+def without_whole_classes(
+    quality: np.ndarray, low: float, labels: np.ndarray, classes: int
+) -> tuple[np.ndarray, float]:
+    """The quality, NaN for labels of classes that the network has not learnt, and the least share without them.
+
+    Args:
+        quality: (N,) the probability that each label is right.
+        low: The least share of wrong labels.
+        labels: (N,) the given ones.
+        classes: C.
+
+    Example:
+        >>> labels = np.repeat([0, 1], 10)
+        >>> quality, low = without_whole_classes(np.where(labels == 1, 0.1, 0.9), 0.6, labels, 2)
+        >>> np.isnan(quality).sum(), round(low, 2)
+        (np.int64(10), 0.1)
+    """
+    suspect = quality < 0.5
+    unlearnt = np.isin(labels, _whole_classes(suspect, labels, classes))
+    return np.where(unlearnt, np.nan, quality), max(0.0, low - float((unlearnt & suspect).mean()))
 
 
 def doubts_of_findings(
@@ -114,7 +130,7 @@ def doubts_of_findings(
     names: Sequence[str] | None = None,
 ) -> list[str]:
     """Why findings are not credible, as sentences: nearly a whole class, or most labels, are suspect."""
-    whole = whole_classes(suspect, labels, classes)
+    whole = _whole_classes(suspect, labels, classes)
     if np.isin(labels, whole).mean() > FEW_ROWS:
         one = int(whole[0])
         called = one if names is None or one >= len(names) else repr(str(names[one]))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..record import Record
 from .channel import BLOCK, fit_channel
-from .health import doubts_of_findings, doubts_of_probabilities, whole_classes
+from .health import doubts_of_findings, doubts_of_probabilities, without_whole_classes
 from .result import Audit, called_wrong
 
 __all__ = ["judge_outside"]
@@ -62,10 +62,8 @@ def judge_outside(
             votes = _as_given(_table(features, n), given, suggested, np.flatnonzero(suspects))
             if votes > OUTVOTED[0] + OUTVOTED[1] * share:
                 health = [MISSED]
-        unlearnt = np.isin(given, whole_classes(suspects, given, count))
-        low = max(0.0, low - float((unlearnt & suspects).mean()))  # their labels may be right
         score = -_log_odds(quality) + TINY * score
-        quality = np.where(unlearnt, np.nan, quality)
+        quality, low = without_whole_classes(quality, low, given, count)
     if health:
         quality, share, low, high = np.full(n, np.nan), 0.0, 0.0, 1.0
     issue = called_wrong(quality, share, low, [(one.quality, one.share) for one in by_views])

@@ -31,7 +31,7 @@ import torch
 from ..functional.noise import LOSS_RANGE, ROWS, Populations, fit_populations, label_log_odds
 from ..record import Record, RecordError
 from .groups import find_groups
-from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities, whole_classes
+from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities, without_whole_classes
 from .outside import judge_outside
 from .result import Audit, called_wrong, class_names
 from .scores import ranked_by
@@ -125,10 +125,8 @@ def _judge_record(record: Record) -> Audit:
     if groups is None or labels is None or health:
         share, low, high = 0.0, 0.0, 1.0
     else:
-        quality[seen], share, low, high = groups.quality, groups.share, groups.low, groups.high
-        unlearnt = np.isin(labels, whole_classes(suspects, labels[seen], count))
-        low = max(0.0, low - float((unlearnt[seen] & suspects).mean()))  # their labels may be right
-        quality[unlearnt] = np.nan
+        quality[seen], low = without_whole_classes(groups.quality, groups.low, labels[seen], count)
+        share, high = groups.share, groups.high
     issue = called_wrong(quality, share, low)
     suggested, likely = _suggest(record, labels, issue, quality)
     return Audit(

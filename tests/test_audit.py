@@ -162,6 +162,31 @@ def test_groups_by_hand() -> None:
     assert again.share == pytest.approx(0.36 + 0.05)
     assert again.high > 0.45
     assert again.quality.max() == pytest.approx(groups.quality.max() - 0.05 / 0.65)
+    drawn = find_groups(margins, uneven=0.0)  # the tail of wrong labels is 0.1: 0.35 + (0.1 - 0.25) * 0.05
+    assert drawn is not None
+    assert drawn.share == pytest.approx(0.3425)
+    error = 2 * math.sqrt((0.3425 * 0.6575 + 0.001) / 1000)
+    assert drawn.low == pytest.approx(0.3425 - 0.0225 - error)
+    assert drawn.quality[65] == pytest.approx(0.9)
+
+
+def test_labels_drawn_at_random_are_told_from_those_of_people() -> None:
+    """The same margins; the wrong labels fall on one other class, or on all nine alike."""
+    draw, n = np.random.default_rng(0), 4000
+    true, bad = draw.integers(0, 10, n), np.arange(n) < 1000
+    margins = np.where(bad, draw.beta(1, 3, n), draw.beta(4, 1, n)) * 2 - 1
+    shares_of = {}
+    for name, step in {"people": np.ones(n, int), "random": draw.integers(1, 10, n)}.items():
+        labels = np.where(bad, (true + step) % 10, true)
+        other = np.where(bad, true, (true + 1) % 10)
+        shares = np.zeros((n, 10))
+        shares[np.arange(n), labels], shares[np.arange(n), other] = (1 + margins) / 2, (1 - margins) / 2
+        losses = np.where(bad, 3.0, 0.3) + draw.normal(0, 0.05, (4, n))
+        found = audit(record_of(list(losses), labels=labels, mean_probabilities=shares))
+        assert found.health == []
+        assert found.share_low < 0.25 < found.share_high
+        shares_of[name] = found.share
+    assert shares_of["random"] < shares_of["people"] - 0.005
 
 
 def test_a_label_called_wrong_is_not_suggested_again() -> None:

@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from ..functional.noise import LOSS_RANGE, ROWS, Populations, fit_populations, label_log_odds
+from ..functional.rapw import unevenness
 from ..record import Record, RecordError
 from .groups import find_groups
 from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities, without_whole_classes
@@ -40,6 +41,7 @@ __all__ = ["audit"]
 
 BINS = 1024  # of log-odds, so that the cost of a fit does not depend on the number of rows
 BLOCK = 2**14  # rows at a time, with C numbers each
+CONTRADICTED = -0.5  # margin of a label that the network clearly contradicts
 FLOOR = 1e-2  # added to the probabilities of a ratio; smaller differences are not informative
 
 
@@ -115,7 +117,8 @@ def _judge_record(record: Record) -> Audit:
     health, groups = _doubts(record, labels, seen), None
     if not health and margins is not None and labels is not None:
         held_out = _held_out(record)
-        groups = find_groups(margins[seen], 0.0 if held_out is None else 1 - held_out)
+        uneven = _unevenness(record.arrays["mean_probabilities"][seen], labels[seen], margins[seen])
+        groups = find_groups(margins[seen], 0.0 if held_out is None else 1 - held_out, uneven)
         health = [ONE_GROUP]
         if groups is not None:
             count, against = record.arrays["mean_probabilities"].shape[1], float((margins[seen] < 0).mean())
@@ -235,6 +238,16 @@ def _margins(record: Record, labels: np.ndarray | None) -> tuple[np.ndarray, np.
         margins[start : start + BLOCK] = (mine - other).clip(-1, 1)
         ratios[start : start + BLOCK] = np.log((mine + FLOOR) / (other + FLOOR))
     return margins, ratios
+
+
+def _unevenness(shares: np.ndarray, labels: np.ndarray, margins: np.ndarray) -> float:
+    """How wrong labels fall on the other classes, by the labels that the network clearly contradicts."""
+    classes, sure = shares.shape[1], margins < CONTRADICTED
+    if classes == 2:  # there is one other class
+        return 1.0
+    pairs = np.zeros((classes, classes))
+    np.add.at(pairs, (shares[sure].argmax(axis=1), labels[sure]), 1.0)
+    return float(unevenness(torch.from_numpy(pairs)))
 
 
 def _suggest(

@@ -60,6 +60,7 @@ class Config:
     plain: float = 0.4  # share of the epochs that is plain
     caution: float = 2.0  # of RAPW
     fold: int = -1  # 0 to 4: leaves a fifth of the rows out and writes the predictions for them beside the results
+    logits: int = 0  # 1: writes the outputs for the validation and test rows beside the results
     audit: int = 0  # 1: the audit of the run, from the losses and predictions seen while training
     mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
@@ -113,7 +114,7 @@ def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
     valid, rows = order[:5000], order[5000:]
     if cfg.limit:
         valid, rows = valid[: cfg.limit], rows[: cfg.limit]
-    out = {"valid_x": x[valid], "valid_y": clean[valid]}
+    out = {"valid_x": x[valid], "valid_y": clean[valid], "valid_noisy": y[valid]}
     if cfg.fold >= 0:
         left = np.arange(len(rows)) % FOLDS == cfg.fold
         out |= {"fold_x": x[rows[left]], "fold_y": y[rows[left]], "fold_clean": clean[rows[left]]}
@@ -462,6 +463,11 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             out.write_text(json.dumps(result))
         if str(e + 1) in cfg.dump.split("+"):
             dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), method.predictions, d, aum=margins.aum)
+    if cfg.logits:
+        found = {f"{part}_z": trainer.predict(trainer.avg, d[f"{part}_x"]).half() for part in ["valid"] + ["test"] * cfg.test}
+        found |= {k: d[k].to(torch.uint8) for k in ("valid_y", "valid_noisy", "test_y") if k in d}
+        found["table"] = method.table
+        np.savez_compressed(out.with_name(f"{out.stem}-logits.npz"), **{k: v.cpu().numpy() for k, v in found.items()})
     if cfg.fold >= 0:
         dump(out.with_name(f"{out.stem}-fold.npz"), trainer.predict(trainer.avg, d["fold_x"]).softmax(1), d, "fold_")
     if watched is not None:

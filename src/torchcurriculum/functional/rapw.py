@@ -117,8 +117,7 @@ def unevenness(pairs: Tensor) -> Tensor:
     """How wrong labels fall, in [0, 1]: 0 if on all other classes alike, 1 if on few, as those of people do.
 
     It is the squared coefficient of variation of a row's wrong labels over the other classes, less what so few labels
-    would show by chance and one standard error of that, at most 1; the mean over the classes, by their wrong labels.
-    With two classes it is 0.
+    would show by chance, at most 1; the mean over the classes, by their wrong labels. With two classes it is 0.
 
     Args:
         pairs: (C, C) the number of rows that are believed to be of class k and have label j.
@@ -126,17 +125,14 @@ def unevenness(pairs: Tensor) -> Tensor:
     Example:
         >>> unevenness(torch.tensor([[60.0, 20.0, 20.0], [20.0, 60.0, 20.0], [20.0, 20.0, 60.0]]))
         tensor(0.)
-        >>> unevenness(100 * torch.tensor([[60.0, 40.0, 0.0], [0.0, 60.0, 40.0], [40.0, 0.0, 60.0]]))
-        tensor(0.9997)
-        >>> unevenness(torch.tensor([[6.0, 1.0, 0.0], [0.0, 6.0, 1.0], [1.0, 0.0, 6.0]]))       # one each: chance
-        tensor(0.)
+        >>> unevenness(torch.tensor([[60.0, 40.0, 0.0], [0.0, 60.0, 40.0], [40.0, 0.0, 60.0]]))
+        tensor(1.)
     """
     wrong = pairs - pairs.diagonal().diag()
-    total, others = wrong.sum(1), len(pairs) - 1
+    total = wrong.sum(1)
     # how often two wrong labels of a class, drawn without putting back, are the same
     same = (wrong * (wrong - 1)).sum(1) / (total - 1).clamp_min(1)
-    error = (0.5 * (total * (total - 1)).sum() / others).clamp_min(TINY).rsqrt()
-    return (others * same.sum() / total.sum().clamp_min(TINY) - 1 - error).clamp(0, 1)
+    return ((len(pairs) - 1) * same.sum() / total.sum().clamp_min(TINY) - 1).clamp(0, 1)
 
 
 def doubt(sure: Tensor, contradicted: Tensor, surest: float) -> Tensor:

@@ -32,7 +32,6 @@ PLAIN = 0.4  # of the epochs: a network that is believed too early confirms its 
 FIRST_POWER = 1.5  # of the memory when the channel is counted
 LAG = 1.4  # power of the memory when labels are doubted: a network knows more than the mean of its epochs
 SUREST_ROWS, SUREST_HELD = 0.1, 0.5  # shares of all rows and of the held ones by which labels are doubted
-PATTERN_ROWS = 1000  # rows of a small set, at most half of it, by which it is seen how wrong labels fall
 SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 SURE_ROWS = 2.0  # power of the row's largest belief, where wrong labels have a pattern
@@ -68,8 +67,8 @@ class RAPW(Remembering):
     - The loss is :math:`-\sum_k t_k \log \mathrm{softmax}_k`, divided by the batch's sum of t, with
       :math:`t_y = m^{2v} p_y` for the given label and :math:`t_k = m^{2v} f^{c (1 - v)} p_k` for the others.
       m is the row's largest p, and f the mean remembered probability of the labels that are believed. v says on
-      which classes wrong labels fall: 0 if evenly on all others, 1 if on few. It is counted at the end of the plain
-      epochs, from the labels that the surest tenth of the rows contradicts. People confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
+      which classes wrong labels fall, at the end of the plain epochs: 0 if evenly on all others, 1 if on few. People
+      confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
       (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
     These targets count by d, and the labels as they are by 1 - d. The weights stay uniform until the memory is better
@@ -202,6 +201,8 @@ class RAPW(Remembering):
             right += belief.double().sum()
             agreed += _of(sharp, labels).double().sum()
             learned += (belief * _of(memory, labels)).double().sum()
+        if first:
+            self.uneven.copy_(unevenness(counts))
         self.trust.copy_(self.doubt * trust(agreed / known.sum(), classes))
         self.learned.copy_(learned / right.clamp_min(1e-30))
         self.rho.copy_(self.trust * (1 - right / known.sum()))
@@ -217,10 +218,6 @@ class RAPW(Remembering):
         self.means.copy_(sum(self._memory(rows)[known[rows]].sum(0) for rows in self._chunks()) / known.sum())
         each = [(*sharpen(memory, self.means, LAG).max(1), labels) for memory, labels in self._known()]
         sure, guess, labels = (torch.cat(parts) for parts in zip(*each, strict=True))
-        if not self.late:  # later memories would show the network's own confusions
-            top = sure.topk(int(len(sure) * max(SUREST_ROWS, min(0.5, PATTERN_ROWS / len(sure))))).indices
-            pairs = torch.bincount(guess[top] * classes + labels[top], minlength=classes**2)
-            self.uneven.copy_(unevenness(pairs.view(classes, classes).double()))
         found, held = doubt(sure, guess != labels, SUREST_ROWS), self._held(known.nonzero().squeeze(1))
         if bool(held.any()):  # a network that memorises quickly contradicts those alone
             found = torch.maximum(found, doubt(sure[held], (guess != labels)[held], SUREST_HELD))

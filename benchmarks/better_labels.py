@@ -40,6 +40,7 @@ from torchcurriculum.lab.models.small import simple_cnn
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 NOISY = {"c10n": ("CIFAR-10_human.pt", "worse_label"), "c10agg": ("CIFAR-10_human.pt", "aggre_label")}
 FOLDS = 5
+CHECKED = 500  # validation rows to which a temperature is fitted; their labels are right
 NOISY |= {"c10rand": ("CIFAR-10_human.pt", "random_label1"), "c100n": ("CIFAR-100_human.pt", "noisy_label")}
 
 
@@ -60,7 +61,6 @@ class Config:
     plain: float = 0.4  # share of the epochs that is plain
     caution: float = 2.0  # of RAPW
     fold: int = -1  # 0 to 4: leaves a fifth of the rows out and writes the predictions for them beside the results
-    logits: int = 0  # 1: writes the outputs for the validation and test rows beside the results
     audit: int = 0  # 1: the audit of the run, from the losses and predictions seen while training
     mix: int = 0  # 1: mixup from the first epoch (control arm)
     loss: str = "ce"  # ce superloss
@@ -114,7 +114,7 @@ def load(cfg: Config, root: Path) -> tuple[dict[str, Tensor], int]:
     valid, rows = order[:5000], order[5000:]
     if cfg.limit:
         valid, rows = valid[: cfg.limit], rows[: cfg.limit]
-    out = {"valid_x": x[valid], "valid_y": clean[valid], "valid_noisy": y[valid]}
+    out = {"valid_x": x[valid], "valid_y": clean[valid]}
     if cfg.fold >= 0:
         left = np.arange(len(rows)) % FOLDS == cfg.fold
         out |= {"fold_x": x[rows[left]], "fold_y": y[rows[left]], "fold_clean": clean[rows[left]]}
@@ -312,6 +312,12 @@ def scores(z: Tensor, y: Tensor) -> dict[str, float]:
     return {k: round(100 * v.item(), 2) for k, v in found.items()}
 
 
+def temperature(z: Tensor, y: Tensor) -> Tensor:
+    """By which outputs are divided, by the likelihood of labels that are known to be right."""
+    choices = torch.logspace(-0.65, 0.65, 121, device=z.device)
+    return choices[torch.stack([F.cross_entropy(z / t, y) for t in choices]).argmin()]
+
+
 def auroc(score: Tensor, right: Tensor) -> float | None:
     good = int(right.sum())
     bad = len(right) - good
@@ -338,9 +344,12 @@ class Margins:
 def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[str, Tensor], target: Tensor) -> dict:
     """Validation figures, and how good memory and targets are against the clean labels."""
     out: dict = {}
-    for part in ["valid"] + ["test"] * cfg.test:
-        for kind, net in (("raw", t.net), ("avg", t.avg)):
-            out[f"{part}_{kind}"] = scores(t.predict(net, d[f"{part}_x"]), d[f"{part}_y"])
+    for kind, net in (("raw", t.net), ("avg", t.avg)):
+        z, y = t.predict(net, d["valid_x"]), d["valid_y"]
+        out[f"valid_{kind}"], warm = scores(z, y), temperature(z[:CHECKED], y[:CHECKED])
+        if cfg.test:
+            z, y = t.predict(net, d["test_x"]), d["test_y"]
+            out[f"test_{kind}"] = scores(z, y) | {"ece_tempered": scores(z / warm, y)["ece"]}
     y, right = d["y"], d["y"] == d["clean"]
     memory = method.predictions
     memory = memory / memory.sum(1, keepdim=True).clamp_min(1e-30)
@@ -463,11 +472,6 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             out.write_text(json.dumps(result))
         if str(e + 1) in cfg.dump.split("+"):
             dump(out.with_name(f"{out.stem}-e{e + 1}.npz"), method.predictions, d, aum=margins.aum)
-    if cfg.logits:
-        found = {f"{part}_z": trainer.predict(trainer.avg, d[f"{part}_x"]).half() for part in ["valid"] + ["test"] * cfg.test}
-        found |= {k: d[k].to(torch.uint8) for k in ("valid_y", "valid_noisy", "test_y") if k in d}
-        found["table"] = method.table
-        np.savez_compressed(out.with_name(f"{out.stem}-logits.npz"), **{k: v.cpu().numpy() for k, v in found.items()})
     if cfg.fold >= 0:
         dump(out.with_name(f"{out.stem}-fold.npz"), trainer.predict(trainer.avg, d["fold_x"]).softmax(1), d, "fold_")
     if watched is not None:

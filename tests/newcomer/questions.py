@@ -62,7 +62,7 @@ QUESTIONS = [
         "which-method.md",
         (
             r"\*\*clean labels\*\* \| `vanilla`",
-            r"\*\*many wrong labels, given by people\*\* \| `[\w-]+`",
+            r"\*\*many wrong labels\*\* \| `[\w-]+`",
             r"95 % interval",
         ),
         code=True,

@@ -27,7 +27,7 @@ from torchcurriculum.distributed import evaluating
 from torchcurriculum.lab.provenance import environment, write_json
 
 ROWS, EPOCHS, CLASSES = 8000, 20, 10
-METHODS: dict[str, dict[str, float]] = {"vanilla": {}, "superloss": {"lam": 0.25}, "rapw": {}}
+METHODS: dict[str, dict[str, float]] = {"vanilla": {}, "superloss": {"lam": 0.25}, "elr": {}, "rapw": {}}
 SIMILAR = np.array([6, 1, 4, 0, 2, 7, 2, 9, 8, 5])  # shirt for T-shirt, coat for pullover, sneaker for sandal, ...
 KINDS = {
     "clean": "as they are",

@@ -173,7 +173,7 @@ def test_screen_readers_and_keyboards(browser: Any, pages: dict[str, Path], name
         assert order == sorted(order)
         page.locator(".skip").focus()
         page.keyboard.press("Enter")
-        assert page.url.endswith("#content")
+        page.wait_for_url("**#content", wait_until="commit")
 
 
 def contrast(text: str, ground: str) -> float:

@@ -37,8 +37,6 @@ from torchcurriculum.functional.views import answer
 from torchcurriculum.lab.models.resnet import resnet18
 from torchcurriculum.lab.models.small import simple_cnn
 
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
 CHECKED = 500  # validation rows to which a temperature is fitted; their labels are right
 
 

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +165,12 @@ def epochs_of(model: nn.Module, curriculum: Curriculum, epochs: int, lr: float) 
             optimizer.step()
         schedule.step()
         yield epoch
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The mean, and the standard deviation where there is more than one value."""
+    mean = f"{np.mean(values):.{digits}f}"
+    return f"{mean} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else mean
 
 
 def beside(found: np.ndarray, plain: np.ndarray) -> str:

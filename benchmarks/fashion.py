@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import epochs_of, save_page
+from common import epochs_of, save_page, spread
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -117,11 +117,7 @@ def page(runs: list[dict[str, Any]], where: dict[str, Any], seeds: list[int]) ->
         of = {name: [run for run in runs if (run["kind"], run["method"]) == (kind, name)] for name in METHODS}
         if not all(of.values()):
             continue
-        cells = []
-        for found in of.values():
-            values = np.array([run["accuracy"] for run in found])
-            spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
-            cells.append(f"{values.mean():.2f}{spread}")
+        cells = [spread([run["accuracy"] for run in found], 2) for found in of.values()]
         mean = {name: np.mean([run[name] for run in of["rapw"]]) for name in ("wrong", "rho", "doubt", "v")}
         cells += [f"{mean['rho']:.1f} %", f"{mean['doubt']:.2f}", f"{mean['v']:.2f}"]
         lines.append(f"| {kind} | {mean['wrong']:.1f} % | {' | '.join(cells)} |")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import epochs_of, save_page
+from common import epochs_of, save_page, spread
 from torch import nn
 
 from torchcurriculum import Arrays, Curriculum, methods
@@ -38,9 +38,9 @@ def train(job: tuple[int, bool, str, int]) -> dict[str, Any]:
     classes, noisy, method, seed = job
     torch.set_num_threads(1)
     draw = np.random.default_rng(seed)
-    centres, spread = draw.normal(size=(classes, COLUMNS)), 1.6 if classes > 2 else 4.0
+    centres, width = draw.normal(size=(classes, COLUMNS)), 1.6 if classes > 2 else 4.0
     truth, test = np.arange(classes).repeat(ROWS[classes]), np.arange(classes).repeat(max(5, 2000 // classes))
-    x, tests = (centres[y] + spread * draw.normal(size=(len(y), COLUMNS)) for y in (truth, test))
+    x, tests = (centres[y] + width * draw.normal(size=(len(y), COLUMNS)) for y in (truth, test))
     wrong = draw.random(len(truth)) < noisy * (0.4 if classes > 2 else 0.3)
     given = np.where(wrong, (truth + draw.integers(1, classes, len(truth))) % classes, truth)
     torch.manual_seed(seed)
@@ -63,8 +63,7 @@ def page(runs: list[dict[str, Any]], where: dict[str, Any], seeds: list[int]) ->
             cells = []
             for name in METHODS:
                 found = [r for r in runs if (r["classes"], r["noisy"], r["method"]) == (classes, noisy, name)]
-                values = np.array([run["accuracy"] for run in found])
-                cells.append(f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""))
+                cells.append(spread([run["accuracy"] for run in found], 1))
             share = "none" if not noisy else "40 %" if classes > 2 else "30 %"
             lines.append(f"| {classes:,} | {classes * rows:,} | {share} | {' | '.join(cells)} |")
     table = "\n".join(lines)

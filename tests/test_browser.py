@@ -174,6 +174,7 @@ def test_screen_readers_and_keyboards(browser: Any, pages: dict[str, Path], name
         page.locator(".skip").focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**#content", wait_until="commit")
+        assert page.url.endswith("#content")
 
 
 def contrast(text: str, ground: str) -> float:

@@ -31,6 +31,8 @@ from torch.nn import functional as F
 
 from torchcurriculum import Batch, Epoch, Predictions, Record, Step, methods
 from torchcurriculum.audit import audit
+from torchcurriculum.functional.elr import early_learning_penalty, early_learning_target
+from torchcurriculum.functional.infobatch import soft_prune
 from torchcurriculum.functional.rapw import plausible
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer
@@ -79,6 +81,7 @@ class Trainer:
         self.ramp = torch.tensor(0.0, device=dev)
         self.typical = torch.full((classes,), torch.inf, device=dev)  # RAPW's usual losses in the plain epochs
         self.doubt = torch.tensor(0.0, device=dev)
+        self.earlier = torch.zeros(cfg.batch, classes, device=dev)  # ELR's targets of the batch
 
     @torch.no_grad()
     def guess(self, z: Tensor) -> Tensor:
@@ -107,6 +110,9 @@ class Trainer:
             loss[: self.cfg.batch] *= self.early(target[: self.cfg.batch], log[: self.cfg.batch].detach())
         if self.cfg.loss == "superloss":
             loss = loss * confidence(loss, math.log(z.shape[1]), self.cfg.lam).float()
+        if self.cfg.loss == "elr":
+            self.earlier.lerp_(early_learning_target(z.detach()), 1 - self.cfg.beta)
+            loss = loss + self.cfg.lam * early_learning_penalty(z, self.earlier)
         loss = loss.mean()
         for p in self.params:
             p.grad = None
@@ -239,9 +245,16 @@ def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[s
     return out
 
 
-def plan_rows(cfg: Config, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch."""
+def plan_rows(cfg: Config, target: Tensor, score: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch.
+
+    With ``prune``, InfoBatch leaves out that share of the rows whose loss is below the mean, except at the end.
+    """
     order = torch.randperm(len(target), device=target.device)
+    if cfg.prune and epoch <= 0.875 * cfg.epochs:
+        draw = torch.Generator(target.device).manual_seed(cfg.seed * 1000 + epoch)
+        keep, scaled = soft_prune(score, cfg.prune, draw)
+        order, target = order[keep[order]], torch.where(scaled[:, None], target / (1 - cfg.prune), target)
     order = order[: len(order) // cfg.batch * cfg.batch]
     wanted = target[order]
     mean = wanted.sum(1).view(-1, cfg.batch).mean(1).clamp_min(1e-6)
@@ -297,7 +310,8 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     result = {"config": dataclasses.asdict(cfg), "device": "cpu", "torch": torch.__version__, "curve": []}
     if dev == "cuda":
         result["device"] = torch.cuda.get_device_name()
-    recent = torch.full((n,), torch.inf, device=dev)
+    recent, score = torch.full((2, n), torch.inf, device=dev)
+    earlier = torch.zeros(n, classes, device=dev)
     result["ready_s"], passes, plain, begun = round(time.time() - start, 1), 0.0, 0, time.time()
     for e in range(cfg.epochs):
         method.plan(Epoch(e + 1, n, recent, lambda: None))
@@ -308,7 +322,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
-        order, wanted = plan_rows(cfg, target)
+        order, wanted = plan_rows(cfg, target, score, e + 1)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         targets = [wanted] * len(views)
@@ -320,8 +334,11 @@ def train(cfg: Config, root: Path, out: Path) -> None:
             at = slice(s * size, (s + 1) * size)
             done = (e + s / steps) / cfg.epochs
             lr = cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
-            z = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
-            seen[at] = z
+            if cfg.loss == "elr":
+                trainer.earlier.copy_(earlier[order[at]])
+            seen[at] = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
+            if cfg.loss == "elr":
+                earlier[order[at]] = trainer.earlier
         plain += int(not method.late)
         passes += len(views) * len(order) / n
         if e < 2:
@@ -330,6 +347,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         if cfg.mix:  # a mixed row's output says nothing about the row
             seen = F.one_hot(y, classes).float()
         recent[order] = F.cross_entropy(seen, y, reduction="none")
+        score[order] = -(target[order] * seen.log_softmax(1)).sum(1)
         method.weigh(Step(None, Batch(None, y, order), seen, recent[order]))
         margins.update(order, seen, y)
         if watched is not None:

@@ -26,13 +26,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from better_labels_data import Config, draw_views, load, mix_rows, normal
+from better_labels_scores import Margins, Watched, auroc, dump, scores, temperature
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from torchcurriculum import Batch, Epoch, Predictions, Record, Step, methods
-from torchcurriculum.audit import audit
+from torchcurriculum import Batch, Epoch, Step, methods
 from torchcurriculum.functional.elr import early_learning_penalty, early_learning_target
-from torchcurriculum.functional.infobatch import soft_prune
 from torchcurriculum.functional.rapw import plausible
 from torchcurriculum.functional.superloss import confidence
 from torchcurriculum.functional.views import answer
@@ -180,45 +179,6 @@ class Trainer:
         return torch.cat(out)
 
 
-def scores(z: Tensor, y: Tensor) -> dict[str, float]:
-    p, loss = z.softmax(1), F.cross_entropy(z, y, reduction="none")
-    sure, guess = p.max(1)
-    right = (guess == y).float()
-    bins = (sure * 15).long().clamp_max(14)
-    gap = torch.zeros(15, device=z.device).index_add_(0, bins, right - sure)
-    found = {"acc": right.mean(), "eprop": (loss <= math.log(2)).float().mean(), "ece": gap.abs().sum() / len(y)}
-    return {k: round(100 * v.item(), 2) for k, v in found.items()}
-
-
-def temperature(z: Tensor, y: Tensor) -> Tensor:
-    """By which outputs are divided, by the likelihood of labels that are known to be right."""
-    choices = torch.logspace(-0.65, 0.65, 121, device=z.device)
-    return choices[torch.stack([F.cross_entropy(z / t, y) for t in choices]).argmin()]
-
-
-def auroc(score: Tensor, right: Tensor) -> float | None:
-    good = int(right.sum())
-    bad = len(right) - good
-    if not good or not bad:
-        return None
-    rank = torch.empty(len(score), device=score.device, dtype=torch.float64)
-    rank[score.argsort()] = torch.arange(1, len(score) + 1, device=score.device, dtype=torch.float64)
-    return round(((rank[right].sum() - good * (good + 1) / 2) / (good * bad)).item(), 4)
-
-
-class Margins:
-    """Per row, the mean logit margin over the visits (AUM)."""
-
-    def __init__(self, n: int, dev: str) -> None:
-        self.aum, self.seen = torch.zeros(n, device=dev), torch.zeros(n, device=dev)
-
-    def update(self, rows: Tensor, z: Tensor, y: Tensor) -> None:
-        mine = z.gather(1, y[:, None])
-        margin = mine.squeeze(1) - z.scatter(1, y[:, None], -torch.inf).amax(1)
-        self.aum[rows] += (margin - self.aum[rows]) / (self.seen[rows] + 1)
-        self.seen[rows] += 1
-
-
 def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[str, Tensor], target: Tensor) -> dict:
     """Validation figures, and how good memory and targets are against the clean labels."""
     out: dict = {}
@@ -245,51 +205,13 @@ def report(cfg: Config, t: Trainer, method: methods.RAPW, aum: Tensor, d: dict[s
     return out
 
 
-def plan_rows(cfg: Config, target: Tensor, score: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch.
-
-    With ``prune``, InfoBatch leaves out that share of the rows whose loss is below the mean, except at the end.
-    """
+def plan_rows(cfg: Config, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of this epoch in their order, whole batches only, and their targets, normalised over each batch."""
     order = torch.randperm(len(target), device=target.device)
-    if cfg.prune and epoch <= 0.875 * cfg.epochs:
-        draw = torch.Generator(target.device).manual_seed(cfg.seed * 1000 + epoch)
-        keep, scaled = soft_prune(score, cfg.prune, draw)
-        order, target = order[keep[order]], torch.where(scaled[:, None], target / (1 - cfg.prune), target)
     order = order[: len(order) // cfg.batch * cfg.batch]
     wanted = target[order]
     mean = wanted.sum(1).view(-1, cfg.batch).mean(1).clamp_min(1e-6)
     return order, wanted / mean.repeat_interleave(cfg.batch)[:, None]
-
-
-class Watched:
-    """What the audit needs of a run: the losses of each epoch, and predictions, of the training pass itself."""
-
-    def __init__(self, y: Tensor, clean: Tensor, classes: int) -> None:
-        self.record, self.predictions = Record(len(y)), Predictions(y, classes).to(y.device)
-        self.record.set_array("labels", y.cpu().numpy())
-        self.record.set_array("clean", clean.cpu().numpy())
-        self.logits = torch.zeros(len(y), classes, device=y.device)
-
-    def update(self, order: Tensor, seen: Tensor, y: Tensor) -> None:
-        self.logits[order] = seen
-        losses = torch.full((len(self.logits),), torch.nan, device=y.device)
-        losses[order] = F.cross_entropy(seen, y, reduction="none")
-        self.record.append({}, losses=losses.cpu().numpy())
-        self.predictions.note(self.logits)
-
-    def judge(self) -> dict:
-        for name, values in self.predictions.arrays().items():
-            self.record.set_array(name, values)
-        found = audit(self.record)
-        called = {"called": int(found.issue.sum()), "falsely": int((found.issue & ~found.wrong).sum())}
-        shares = {"share": found.share, "low": found.share_low, "high": found.share_high}
-        rounded = {name: round(value, 4) for name, value in shares.items()}
-        return {**rounded, **called, "auroc": found.auroc(), "health": found.health}
-
-
-def dump(path: Path, q: Tensor, d: dict[str, Tensor], part: str = "", **more: Tensor) -> None:
-    arrays = {"q": q.half(), "y": d[part + "y"].to(torch.uint8), "clean": d[part + "clean"].to(torch.uint8), **more}
-    np.savez_compressed(path, **{k: v.cpu().numpy() for k, v in arrays.items()})
 
 
 def train(cfg: Config, root: Path, out: Path) -> None:
@@ -310,7 +232,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     result = {"config": dataclasses.asdict(cfg), "device": "cpu", "torch": torch.__version__, "curve": []}
     if dev == "cuda":
         result["device"] = torch.cuda.get_device_name()
-    recent, score = torch.full((2, n), torch.inf, device=dev)
+    recent = torch.full((n,), torch.inf, device=dev)
     earlier = torch.zeros(n, classes, device=dev)
     result["ready_s"], passes, plain, begun = round(time.time() - start, 1), 0.0, 0, time.time()
     for e in range(cfg.epochs):
@@ -322,7 +244,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         target = targets_of(cfg, method, d["y"], e + 1)
         if target.shape[1] == 1:  # nothing is remembered yet
             target = target * F.one_hot(d["y"], classes)
-        order, wanted = plan_rows(cfg, target, score, e + 1)
+        order, wanted = plan_rows(cfg, target)
         views = draw_views(cfg, padded, order, trainer.dtype)
         sample = torch.cat([v[:6000:2] if len(views) == 2 else v[:6000] for v in views])
         targets = [wanted] * len(views)
@@ -347,7 +269,6 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         if cfg.mix:  # a mixed row's output says nothing about the row
             seen = F.one_hot(y, classes).float()
         recent[order] = F.cross_entropy(seen, y, reduction="none")
-        score[order] = -(target[order] * seen.log_softmax(1)).sum(1)
         method.weigh(Step(None, Batch(None, y, order), seen, recent[order]))
         margins.update(order, seen, y)
         if watched is not None:

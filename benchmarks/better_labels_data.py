@@ -44,7 +44,6 @@ class Config:
     loss: str = "ce"  # ce superloss elr
     lam: float = 0.25  # SuperLoss' lambda, or ELR's
     beta: float = 0.7  # of ELR
-    prune: float = 0.0  # share of the rows with a small loss that InfoBatch leaves out in each epoch
     consist: float = 0.0  # views=ws: share of the strong view's target that is the network's own answer to the weak one
     ramp: float = 0.1  # share of the epochs over which it rises
     temper: float = 0.5  # temperature of that answer

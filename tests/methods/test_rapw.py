@@ -247,6 +247,31 @@ def test_in_the_plain_epochs_it_is_the_user_s_loss(loss_fn: str | None) -> None:
         torch.testing.assert_close(curriculum.loss(model, batch), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("other", ["a tenth", "bounded", "ignored"])
+def test_another_loss_than_cross_entropy_has_a_least_value(other: str) -> None:
+    """The probability of a doubted label is not driven to 0 where the user's loss is too weak to stop it."""
+    memory, labels, _ = noisy(400, 4, 0.3, "uniform", 5.0)
+    given, found = torch.tensor(labels), []
+    for low in (0.0, -10.0, -100.0):  # the given label's logit
+        method = remembering(memory, labels)
+        assert method.trust > 0.9, "labels are doubted"
+        logits = torch.zeros(400, 4).scatter(1, given[:, None], low)
+        losses = torch.nn.functional.cross_entropy(logits, given, reduction="none")
+        losses = {"a tenth": 0.1 * losses, "bounded": losses.clamp_max(1.0), "ignored": 0 * losses}[other]
+        found.append(method.loss(Step(None, Batch(None, given, torch.arange(400)), logits, losses)).item())
+    assert min(found) >= 0
+    assert other != "ignored" or max(found) < 1e-4, "a class that the loss ignores teaches nothing"
+
+
+def test_with_cross_entropy_the_loss_is_that_of_the_targets() -> None:
+    memory, labels, _ = noisy(400, 4, 0.3, "uniform", 5.0)
+    method, given = remembering(memory, labels), torch.tensor(labels)
+    logits = torch.randn(400, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    target = method._targets(torch.arange(400), given).double()
+    expected = -(target * logits.log_softmax(1)).sum() / target.sum()
+    torch.testing.assert_close(method.loss(a_step(logits, given)), expected, rtol=1e-6, atol=1e-8)
+
+
 def test_rows_without_a_label_have_no_loss() -> None:
     method = RAPW(4, plain=1)
     logits, y = torch.randn(4, 3), torch.tensor([0, -100, 2, 1])
@@ -254,6 +279,24 @@ def test_rows_without_a_label_have_no_loss() -> None:
         begin(method, number)
         assert method.loss(a_step(logits, y)).isfinite()
     assert method.labels[1] < 0, "and do not count as a class"
+
+
+def test_an_ignored_label_beyond_the_classes_is_no_class() -> None:
+    method, ignoring = RAPW(4, plain=1), torch.nn.CrossEntropyLoss(reduction="none", ignore_index=255)
+    logits, y = torch.randn(4, 3), torch.tensor([0, 255, 2, 1])
+    for number in (1, 2, 3):
+        begin(method, number)
+        step = Step(None, Batch(None, y, torch.arange(4)), logits, ignoring(logits, y))
+        assert method.loss(step).isfinite()
+    assert method.labels.tolist() == [0, -1, 2, 1]
+
+
+def test_another_number_of_outputs_is_refused() -> None:
+    method = RAPW(4, plain=1)
+    begin(method, 1)
+    method.loss(a_step(torch.randn(4, 3), torch.tensor([0, 1, 2, 1])))
+    with pytest.raises(ValueError, match="had 3 outputs and has 4 now"):
+        method.loss(a_step(torch.randn(4, 4), torch.tensor([0, 1, 2, 3])))
 
 
 def test_a_state_is_loaded_before_the_classes_are_known() -> None:
@@ -279,7 +322,13 @@ def test_told_the_classes_it_takes_any_outputs() -> None:
 def test_a_run_s_plain_epochs() -> None:
     assert methods.build("rapw", 10, 50).plain == 20
     assert methods.build("rapw", 10, 50, plain=3).plain == 3
-    assert methods.build("rapw", 10, 1).plain == 1
+    assert methods.build("rapw", 10, 2).plain == 1
+    assert methods.build("rapw", 10, 1).plain == 0, "nothing comes after it that held rows could help"
+
+
+def test_of_few_rows_none_is_held_back() -> None:
+    assert not RAPW(99, plain=5)._held(torch.arange(99)).any()
+    assert RAPW(100, plain=5)._held(torch.arange(100)).any()
 
 
 @pytest.mark.parametrize(

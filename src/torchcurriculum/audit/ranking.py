@@ -32,7 +32,14 @@ from ..functional.noise import LOSS_RANGE, ROWS, Populations, fit_populations, l
 from ..functional.rapw import unevenness
 from ..record import Record, RecordError
 from .groups import find_groups
-from .health import ONE_GROUP, doubts_of_findings, doubts_of_losses, doubts_of_probabilities, without_whole_classes
+from .health import (
+    ONE_GROUP,
+    doubts_of_findings,
+    doubts_of_losses,
+    doubts_of_probabilities,
+    doubts_of_refused_rows,
+    without_whole_classes,
+)
 from .outside import judge_outside
 from .result import Audit, called_wrong, class_names
 from .scores import ranked_by
@@ -124,6 +131,7 @@ def _judge_record(record: Record) -> Audit:
             count, against = record.arrays["mean_probabilities"].shape[1], float((margins[seen] < 0).mean())
             suspects, names = groups.quality < 0.5, class_names(record)
             health = doubts_of_findings(suspects, labels[seen], groups.share, against, count, names)
+            health += doubts_of_refused_rows(record.epochs[-1].get("at_odds"), groups.share, int(seen.sum()))
     quality = np.full(record.n, np.nan)
     if groups is None or labels is None or health:
         share, low, high = 0.0, 0.0, 1.0

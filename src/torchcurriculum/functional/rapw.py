@@ -7,6 +7,7 @@ from torch import Tensor
 
 __all__ = [
     "above_guessing",
+    "at_odds",
     "believed",
     "channel",
     "doubt",
@@ -153,11 +154,25 @@ def doubt(sure: Tensor, contradicted: Tensor, surest: float) -> Tensor:
         >>> doubt(sure, hard, 0.1), doubt(sure, wrong, 0.1)
         (tensor(0., dtype=torch.float64), tensor(1., dtype=torch.float64))
     """
-    count = max(1, int(surest * len(sure)))
-    values, rows = sure.topk(count)
-    found, expected = contradicted[rows].double().mean(), 1 - values.double().mean()
-    error = (found * (1 - found) / count).sqrt()
+    found, expected = at_odds(sure, contradicted, surest)
+    error = (found * (1 - found) / max(1, int(surest * len(sure)))).sqrt()
     return ((found - expected - error) / CLEAR).clamp(0, 1)
+
+
+def at_odds(sure: Tensor, contradicted: Tensor, surest: float) -> tuple[Tensor, Tensor]:
+    """The share of the surest rows that contradict their label, and the share that their uncertainty lets expect.
+
+    Args:
+        sure: (B,) the largest sharpened probability of each row.
+        contradicted: (B,) bool, whether it belongs to another class than the label.
+        surest: The share of the rows that decide, in (0, 1].
+
+    Example:
+        >>> at_odds(torch.tensor([0.9, 0.5, 0.8, 0.6]), torch.tensor([True, True, False, True]), 0.5)
+        (tensor(0.5000, dtype=torch.float64), tensor(0.1500, dtype=torch.float64))
+    """
+    values, rows = sure.topk(max(1, int(surest * len(sure))))
+    return contradicted[rows].double().mean(), 1 - values.double().mean()
 
 
 def usual_losses(losses: Tensor, labels: Tensor, classes: int) -> Tensor:

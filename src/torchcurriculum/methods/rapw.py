@@ -12,6 +12,7 @@ from torch import Tensor
 from ..core import Epoch, Step, checks
 from ..functional.rapw import (
     above_guessing,
+    at_odds,
     believed,
     channel,
     doubt,
@@ -36,8 +37,10 @@ SUREST = 5.0  # largest power of the sharpened memory in the counts
 SAMPLE = 20_000  # rows by which the power is fitted
 SURE_ROWS = 2.0  # power of the row's largest belief, where wrong labels have a pattern
 HELD = 1e-6  # what a held row counts beside others
+FEWEST = 100  # rows of a set of which some are held back
 GAP = 0.1  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
+ROUNDING = 1e-6  # added to losses before they are divided
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
 
@@ -52,11 +55,11 @@ class RAPW(Remembering):
     standard error) more. The surest tenth of all rows decides, or the surer half of the held ones, whichever is more.
     With d = 0 this is plain training: clean labels of hard rows stay as they are.
 
-    A twentieth of the rows (at least 200 of a small set, at most a fifth) is held back in the plain epochs. They end
-    after ``plain``, or once labels are in doubt and the held rows are predicted worse than in an epoch before and by a
-    tenth worse than the others: then the network has begun to memorise. Until then, a row whose loss is x above the
-    mean of its label's rows counts 1 / (1 + d x): wrong labels spoil less of what is remembered. From there on, with q
-    the memory of a row and y its label:
+    A twentieth of the rows (at least 200 of a small set, at most a fifth; none of fewer than 100) is held back in the
+    plain epochs. They end after ``plain``, or once labels are in doubt and the held rows are predicted worse than in an
+    epoch before and by a tenth worse than the others: then the network has begun to memorise. Until then, a row whose
+    loss is x above the mean of its label's rows counts 1 / (1 + d x): wrong labels spoil less of what is remembered.
+    From there on, with q the memory of a row and y its label:
 
     - :math:`s \propto q^{a} / \bar q`, sharpened and divided by the classes' means.
     - :math:`T_{kj}`, the share of label j among rows of class k, is how labels err in this set. It is counted at each
@@ -73,8 +76,8 @@ class RAPW(Remembering):
 
     These targets count by d, and the labels as they are by 1 - d. The weights stay uniform until the memory is better
     than guessing. RAPW needs no noise rate, no clean labels and no extra pass. If ``loss_fn`` is not cross-entropy, its
-    part for the label is replaced:
-    :math:`L + \log \mathrm{softmax}_y - \sum_k t_k \log \mathrm{softmax}_k / \sum_k t_k`.
+    L stands for the given label's part: with t divided by its sum, the loss is :math:`t_y L - r \sum_{k \ne y} t_k \log
+    \mathrm{softmax}_k`, where r is L over cross-entropy, at most 1.
 
     Args:
         n: Rows of the training set.
@@ -92,6 +95,7 @@ class RAPW(Remembering):
             equal but for the held rows.
         rho: The expected share of wrong labels; 0 in the plain epochs and without doubt, when all are believed.
         doubt: d, in [0, 1]; after the plain epochs it does not fall.
+        at_odds: Share of labels that the surest tenth of the rows contradicted at the end of the plain epochs.
 
     Example:
         >>> from torchcurriculum.core import Batch
@@ -122,6 +126,7 @@ class RAPW(Remembering):
     best: Tensor
     usual: Tensor
     doubt: Tensor
+    at_odds: Tensor
 
     def __init__(
         self, n: int, plain: int, decay: float = 0.85, caution: float = 2.0, classes: int | None = None
@@ -138,6 +143,7 @@ class RAPW(Remembering):
         self.register_buffer("power", torch.tensor(FIRST_POWER))
         for name in ("learned", "trust", "doubt", "rho", "sure", "uneven"):
             self.register_buffer(name, torch.tensor(0.0))
+        self.register_buffer("at_odds", torch.tensor(1.0))  # until something is known
         self._target: Tensor | None = None  # of the current batch
         self.register_buffer("late", torch.tensor(0.0))  # 1 once the plain epochs are over
         self.register_buffer("best", torch.tensor(torch.inf, dtype=torch.float64))  # least mean loss of held rows
@@ -145,8 +151,8 @@ class RAPW(Remembering):
 
     @classmethod
     def for_run(cls, n: int, epochs: int, plain: int | None = None, **knobs: Any) -> Self:
-        """The method of a run of this length."""
-        return cls(n, max(1, round(PLAIN * epochs)) if plain is None else plain, **knobs)
+        """The method of a run of this length; in a run of one epoch there is nothing to hold rows back for."""
+        return cls(n, min(epochs - 1, max(1, round(PLAIN * epochs))) if plain is None else plain, **knobs)
 
     @property
     def weights(self) -> Tensor:
@@ -219,6 +225,8 @@ class RAPW(Remembering):
         each = [(*sharpen(memory, self.means, LAG).max(1), labels) for memory, labels in self._known()]
         sure, guess, labels = (torch.cat(parts) for parts in zip(*each, strict=True))
         found, held = doubt(sure, guess != labels, SUREST_ROWS), self._held(known.nonzero().squeeze(1))
+        here = at_odds(sure, guess != labels, SUREST_ROWS)[0].to(self.at_odds.dtype)
+        self.at_odds.copy_(torch.where(self.late > 0, self.at_odds, here))  # later it confirms what RAPW refused
         if bool(held.any()):  # a network that memorises quickly contradicts those alone
             found = torch.maximum(found, doubt(sure[held], (guess != labels)[held], SUREST_HELD))
         self.doubt.copy_(torch.maximum(found, self.late * self.doubt))
@@ -242,7 +250,7 @@ class RAPW(Remembering):
 
     def _held(self, index: Tensor) -> Tensor:
         """Which of these rows are held back: scattered over the set, the same in every run and however it grows."""
-        share = 0.0 if self.grows else min(0.2, max(0.05, 200 / self.n))
+        share = 0.0 if self.grows or self.n < FEWEST else min(0.2, max(0.05, 200 / self.n))
         return (row_uniform(index, 0) < share) & (self.late == 0)
 
     def weigh(self, step: Step) -> Tensor:
@@ -253,6 +261,7 @@ class RAPW(Remembering):
         else:
             labels, now = torch.zeros_like(step.index), step.losses.detach().float().neg().exp()
             now = torch.stack([now, 1 - now], 1)
+        self.check_outputs(now)
         target = self._targets(step.index, labels.clamp_min(0))
         if self.usual.numel():
             early = plausible(step.losses, self.usual[labels.clamp_min(0)], self.doubt)[:, None].to(target.dtype)
@@ -263,7 +272,7 @@ class RAPW(Remembering):
         return step.normalise(self._target.sum(1).double().log())
 
     def loss(self, step: Step) -> Tensor:
-        """Cross-entropy with the targets; in another loss, the part for the label is replaced."""
+        """Cross-entropy with the targets; another loss stands for the given label's part."""
         weights = self.weigh(step)
         assert self._target is not None
         if self._target.shape[1] == 1:
@@ -271,13 +280,16 @@ class RAPW(Remembering):
         logits, labels = self._classes(step)
         known = labels.clamp_min(0)  # a label such as -100 is none, and its loss stays as it is
         log, target = logits.log_softmax(1), self._target.to(logits.dtype)
-        exchanged = _of(log, known) - (target * log).sum(1) / target.sum(1)
-        exchanged = torch.where(labels < 0, 0.0, exchanged)
-        return step.with_(losses=checks.at_least_float32(step.losses) + exchanged).reduce(weights)
+        target = target / target.sum(1, keepdim=True)
+        own, losses = _of(target, known), checks.at_least_float32(step.losses)
+        others = -(target.scatter(1, known[:, None], 0.0) * log).sum(1)
+        # Never more than the user's loss for the label: 0 for a class that it ignores, less for one of small weight.
+        scale = ((losses.detach() + ROUNDING) / (ROUNDING - _of(log, known).detach())).clamp(0, 1)
+        return step.with_(losses=torch.where(labels < 0, losses, own * losses + scale * others)).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
-        """rho, the doubt about labels, the trust in the memory, its power, f and v."""
-        names = ("rho", "doubt", "trust", "power", "learned", "uneven")
+        """rho, the doubt about labels, the trust in the memory, its power, f and v, and what the audit asks for."""
+        names = ("rho", "doubt", "trust", "power", "learned", "uneven", "at_odds")
         return {name: getattr(self, name) for name in names}
 
     def _targets(self, index: Tensor, labels: Tensor) -> Tensor:
@@ -311,7 +323,7 @@ class RAPW(Remembering):
             logits, labels = classes_of(step, "RAPW")
         except TypeError as error:
             raise TypeError(f"{error}; or pass classes=, which is 2 for several labels and for single logits") from None
-        return logits, labels
+        return logits, torch.where(labels < logits.shape[1], labels, -1)  # an ignore_index such as 255 is no class
 
     def _table(self) -> Tensor:
         return self.table.view(self.means.numel(), -1)

@@ -45,13 +45,17 @@ class Remembering(Resizing, Method):
         self.add_room("predictions", n, 0.0)
         self.n = max(self.n, n)
 
+    def check_outputs(self, probabilities: Tensor) -> None:
+        """Raises an error if the model had another number of outputs before."""
+        was, now = self.predictions.shape[1], probabilities.shape[1]
+        if self.predictions.numel() and was != now:
+            raise ValueError(f"the model had {was} outputs and has {now} now; make a new {type(self).__name__}")
+
     def update_average(self, step: Step, probabilities: Tensor) -> Tensor:
         """(B, C) the running means of the batch, after updating them with these predictions."""
+        self.check_outputs(probabilities)
         if not self.predictions.numel():
             self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])
-        elif self.predictions.shape[1] != probabilities.shape[1]:
-            was, now = self.predictions.shape[1], probabilities.shape[1]
-            raise ValueError(f"the model had {was} outputs and has {now} now; make a new {type(self).__name__}")
         mean = self.predictions[step.index]
         mean = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
         self.predictions.index_copy_(0, step.index, mean)

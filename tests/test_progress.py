@@ -100,6 +100,25 @@ def test_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 of 1 runs, 0 s left" in shown
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_terminal_shows_the_time_left_and_a_bar(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    pytest.importorskip("rich", reason="the live line needs rich")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress({("digits", "apw-e", run): 9 for run in range(12)}, clock=Clock(500.0)) as progress:
+        progress.watch("digits", "apw-e", 0, row(1))
+    shown = screen.getvalue()
+    assert "0 of 12 runs, 14 h 51 min left" in shown
+    assert "━━━" in shown
+
+
+def test_a_closed_output_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert Progress({})._live is None
+
+
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("TERM", "dumb")

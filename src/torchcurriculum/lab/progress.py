@@ -67,7 +67,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._at = dict.fromkeys(runs, 0)  # the last epoch of each run; several may run at once
         self._took = {recipe: [0.0, 0] for recipe, _, _ in runs}  # seconds and number of its epochs so far
         self._started = self._said = clock()
-        live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        live = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self._live = _rich_live() if live else None
 
     def __enter__(self) -> Progress:
@@ -89,15 +89,15 @@ class Progress(AbstractContextManager["Progress"]):
         taken = self._took[recipe]
         taken[0], taken[1] = taken[0] + (row.get("seconds") or 1.0), taken[1] + 1
         words = f"{self._name(run)}  epoch {epoch:>3}/{epochs}  {describe(row)}"
-        line = f"{words}  {self._ended} of {len(self.runs)} runs, {duration(self.left(now))} left"
+        state = f"{self._ended} of {len(self.runs)} runs, {duration(self.left(now))} left"
         if self._live is not None:
-            whole = sum(self.runs.values())
-            self._live.update(self._live.task_ids[0], completed=sum(self._at.values()), total=whole, description=line)
+            at, whole = sum(self._at.values()), sum(self.runs.values())
+            self._live.update(self._live.task_ids[0], completed=at, total=whole, state=state, description=words)
             if done:
                 self._live.console.print(words, highlight=False)
         elif done or now - self._said >= max(MINUTE, (now - self._started) / self.trained * epochs / LINES):
             self._said = now
-            self.echo(line)
+            self.echo(f"{words}  {state}")
 
     def left(self, now: float) -> float:
         """Estimated seconds until all runs have ended."""
@@ -123,9 +123,12 @@ def _rich_live() -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
+        from rich.table import Column
     except ImportError:
         return None
-    # rich's own console keeps the width that the terminal had when it was first used
-    bar = Bar(TextColumn("{task.description}"), BarColumn(bar_width=20), console=Console(), transient=True)
-    bar.add_task("", total=None)
-    return bar
+    console = Console()  # rich's own console keeps the width that the terminal had when it was first used
+    bar = BarColumn(bar_width=min(20, console.width // 7))
+    rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True))  # cut on a narrow terminal
+    live = Bar(TextColumn("{task.fields[state]}"), bar, rest, console=console, transient=True, expand=True)
+    live.add_task("", total=None, state="")
+    return live

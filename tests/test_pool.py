@@ -18,7 +18,7 @@ import torch
 
 from torchcurriculum import Record
 from torchcurriculum.cli import main
-from torchcurriculum.lab import pool
+from torchcurriculum.lab import pool, trainer
 from torchcurriculum.lab.method_options import needs_vanilla
 from torchcurriculum.lab.recipes import RECIPES
 
@@ -117,6 +117,26 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: 
         assert f"mixup, seed {seed}: measure='running' takes the losses seen while training" in error
         assert Record.load(tmp_path / "runs" / "vanilla" / f"seed-{seed}").meta["finished"]
     assert "Traceback" not in error
+
+
+def test_an_error_without_text_is_named_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer.methods.build
+
+    def build(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "apw-e":
+            raise ValueError
+        return made(name, *arguments, **options)
+
+    monkeypatch.setattr(trainer.methods, "build", build)
+    assert main(command(tmp_path / "runs", "--epochs", "1")) == 2
+    printed, error = capsys.readouterr()
+    assert "apw-e      seed 0  FAILED: ValueError; the other runs continue" in printed
+    assert "apw-e, seed 1: ValueError" in error
+    assert Record.load(tmp_path / "runs" / "vanilla" / "seed-1").meta["finished"]
+    assert main(["run", "digits", "--method", "apw-e", "--out", str(tmp_path / "other")]) == 2
+    assert capsys.readouterr().err == "curriculum: ValueError\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")

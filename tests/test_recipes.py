@@ -20,6 +20,7 @@ from torchcurriculum.audit import audit
 from torchcurriculum.cli import main
 from torchcurriculum.lab import compare, evaluation, trainer
 from torchcurriculum.lab.compare import format_markdown, format_published, format_table, table_of
+from torchcurriculum.lab.data import cifar_n
 from torchcurriculum.lab.given import LOSSES
 from torchcurriculum.lab.literature import SOURCES, figures, published
 from torchcurriculum.lab.recipe import Recipe, base_name
@@ -254,6 +255,15 @@ def test_human_labels_stand_in_the_training_part_alone(tmp_path: Path, monkeypat
     torch.save(content, tmp_path / "CIFAR-100_human.pt")
     with pytest.raises(ValueError, match="belongs to other images: its clean_label differs"):
         load_data(recipe, 0, tmp_path)
+
+
+def test_the_human_labels_of_the_other_set_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    official.cifar100n(tmp_path / "100", monkeypatch)
+    official.cifar10n(tmp_path / "10", monkeypatch)
+    monkeypatch.setattr(cifar_n, "ROWS", 200)
+    (tmp_path / "100" / "CIFAR-100_human.pt").replace(tmp_path / "10" / "CIFAR-10_human.pt")
+    with pytest.raises(ValueError, match=r"CIFAR-10_human.pt .*no worse_label.*get it again from https:"):
+        load_data(RECIPES["cifar10n-resnet18"], 0, tmp_path / "10")
 
 
 def test_q_variants_change_q_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

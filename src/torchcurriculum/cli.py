@@ -27,6 +27,7 @@ from .clean.serve import Review
 from .clean.tables import TABLE_OPTIONS
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
 from .lab.missing import OPTIONS, missing_runs
+from .lab.pool import reason
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
 from .lab.recipes import RECIPES, TABLES
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # 128 + SIGPIPE, as in a shell
     except (ValueError, TypeError, OSError, ImportError) as error:
-        _say(f"curriculum: {error}", file=sys.stderr)
+        _say(f"curriculum: {reason(error)}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         again = shlex.join(["curriculum", *arguments])

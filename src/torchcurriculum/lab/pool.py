@@ -51,7 +51,9 @@ Watch = Callable[[Run, dict[str, Any]], None]
 
 def reason(error: Exception) -> str:
     """Why a run failed, in words."""
-    return str(error) if isinstance(error, EXPECTED) else f"failed\n{''.join(traceback.format_exception(error))}"
+    if isinstance(error, EXPECTED):
+        return str(error) or type(error).__name__
+    return f"failed\n{''.join(traceback.format_exception(error))}"
 
 
 def train_together(

@@ -32,6 +32,7 @@ from .data import (
     split,
 )
 from .data.cifar import CLASSES, MEAN_100, STD_100
+from .data.cifar_n import ADDRESS as CIFAR_N
 from .data.glue import TASKS, Tokens
 from .data.tudataset import ADDRESS
 from .models import (
@@ -155,6 +156,8 @@ def _human(base: Loader, file: str, labels: str) -> Loader:
         problem = base(recipe, folder, seed)
         path = next((p for p in (folder / file, folder / "cifar-n" / file) if p.exists()), folder / file)
         given = load_cifar_n(path)
+        if labels not in given:
+            raise ValueError(f"{path} belongs to the other set: it has no {labels}; get it again from {CIFAR_N}")
         rows = split(len(given[labels]), seed)["train"]
         train = problem.sets["train"]
         if not torch.equal(torch.from_numpy(given["clean_label"])[rows], train.y):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from torchcurriculum import Record
 from torchcurriculum.cli import main
 from torchcurriculum.lab import runner, trainer
+from torchcurriculum.lab.models import digits_cnn
 from torchcurriculum.lab.recipes import RECIPES
 from torchcurriculum.lab.sources import LOADERS, MODELS, Problem
 
@@ -153,6 +156,46 @@ def test_commands_for_missing_runs_keep_every_setting(tmp_path: Path, capsys: py
         f"curriculum run nci1 --method vanilla --method apw-e --seeds 0 {rest}",
         f"curriculum run nci1 --method superloss --seeds 1 {rest}",
     ]
+
+
+def test_commands_for_missing_runs_work_when_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another folder, with a tab as separator and a column whose name begins with a dash."""
+    (tmp_path / "there").mkdir()
+    text = official.csv_file(tmp_path / "there" / "x.csv").read_text()
+    (tmp_path / "there" / "x.csv").write_text(text.replace("label", "-y", 1).replace(",", "\t"))
+    monkeypatch.chdir(tmp_path / "there")
+    chosen = ["--method", "vanilla", "--seeds", 0, "--epochs", 2, "--no-audit"]
+    assert run("run", "csv", "--data", "x.csv", "--sep", "\t", "--label=-y", *chosen, "--out", tmp_path / "runs") == 0
+    (tmp_path / "runs" / "vanilla" / "seed-0" / "epochs.jsonl").write_text("")
+    head = tmp_path / "runs" / "vanilla" / "seed-0" / "record.json"
+    head.write_text(json.dumps({**json.loads(head.read_text()), "meta": {}}))
+    assert str(tmp_path) not in (tmp_path / "runs" / "summary.json").read_text()
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert run("compare", "runs") == 0
+    (command,) = re.findall(r"^  curriculum (run .*)$", capsys.readouterr().out, re.MULTILINE)
+    pasted = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True)
+    words = pasted.stdout.split("\0")[:-1]
+    assert words[words.index("--sep") :][:2] == ["--sep", "\t"]
+    assert main(words) == 0
+
+
+def test_relative_weights_are_kept_with_their_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    save_file(digits_cnn().state_dict(), "w.safetensors")
+    asked = ["run", "digits", "--method", "vanilla", "--epochs", 1, "--weights", "w.safetensors", "--out", "runs"]
+    assert run(*asked, "--seeds", 0) == 0
+    held = tmp_path / "runs" / "recipe.json"
+    earlier = json.loads(held.read_text())
+    assert earlier["weights"] == str(tmp_path / "w.safetensors")
+    held.write_text(json.dumps({**earlier, "weights": "w.safetensors"}))  # as earlier versions wrote it
+    assert run(*asked, "--seeds", 0) == 0
+    assert json.loads((tmp_path / "runs" / "summary.json").read_text())["recipe"]["weights"] == "w.safetensors"
 
 
 def test_the_first_seed_of_every_recipe_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from .clean.progress import Progress
 from .clean.serve import Review
 from .clean.tables import TABLE_OPTIONS
 from .lab.compare import by_recipe, figures, format_markdown, format_published, format_table, table_of, unfinished
-from .lab.missing import OPTIONS, missing_runs
+from .lab.missing import OPTIONS, missing_runs, shell_line
 from .lab.pool import reason
 from .lab.provenance import write_json
 from .lab.recipe import Recipe, base_name
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"curriculum: {reason(error)}", file=sys.stderr)
         return 2
     except Interrupted as stop:
-        again = shlex.join(["curriculum", *arguments])
+        again = shell_line(["curriculum", *arguments])
         _say(f"\ncurriculum: {stop}. To resume, run the same command again:\n  {again}", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:

@@ -12,7 +12,16 @@ from ..record.results import FURTHER, METRICS, Summary, best_epoch, summarise
 from .literature import SOURCES, published
 from .recipe import options_of, settings
 
-__all__ = ["by_recipe", "figures", "format_markdown", "format_published", "format_table", "table_of", "unfinished"]
+__all__ = [
+    "by_recipe",
+    "figures",
+    "format_markdown",
+    "format_published",
+    "format_table",
+    "table_of",
+    "unfinished",
+    "without_paths",
+]
 
 Runs = Mapping[str, Sequence[Record]]
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -37,7 +46,7 @@ def by_recipe(records: Sequence[Record]) -> dict[str, dict[str, list[Record]]]:
             _refuse_twins(record, other)
         same.append(record)
     firsts = [next(iter(methods.values()))[0] for methods in groups.values()]
-    return dict(zip(_titles([_settings(record) for record in firsts]), groups.values(), strict=True))
+    return dict(zip(_titles([without_paths(_settings(record)) for record in firsts]), groups.values(), strict=True))
 
 
 def _refuse_twins(record: Record, other: Record) -> None:
@@ -182,7 +191,7 @@ def figures(runs: Runs) -> list[dict[str, Any]]:
     keys = ("method", "seed", "recipe", "environment", "pd_threshold", "pd_epoch")
     return [
         {
-            **{key: _without_paths(record.meta[key]) for key in keys if key in record.meta},
+            **{key: without_paths(record.meta[key]) for key in keys if key in record.meta},
             "best": record.epochs[best_epoch(record) or 0],
             "last": record.epochs[-1],
             "seconds": float(record.column("seconds").sum()),
@@ -193,7 +202,7 @@ def figures(runs: Runs) -> list[dict[str, Any]]:
     ]
 
 
-def _without_paths(value: Any) -> Any:
+def without_paths(value: Any) -> Any:
     """A recipe with the name of its file of weights, without the folder."""
     if isinstance(value, Mapping) and isinstance(value.get("weights"), str):
         return {**value, "weights": Path(value["weights"]).name}

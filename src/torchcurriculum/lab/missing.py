@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from ..record import Record, RecordError
 from .recipe import settings
 from .recipes import RECIPES
 
-__all__ = ["OPTIONS", "missing_runs"]
+__all__ = ["OPTIONS", "missing_runs", "shell_line"]
 
 # Settings that `curriculum run` has an option for.
 OPTIONS = ("epochs", "model", "weights", "partial_weights", "size", *TABLE_OPTIONS, "measure", "precision", "compile")
@@ -53,12 +56,32 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
     for key in differ:
         option = f"--{key.replace('_', '-')}"
         for value in wanted[key] if isinstance(wanted[key], list | tuple) else [wanted[key]]:
-            fixed += [option] if value is True else [option, str(value)]
+            fixed += [option] if value is True else _option(option, str(value))
     fixed += ["--no-audit"] if held.get("audit") is False else []
-    fixed += ["--data", str(held["from"])] if held.get("from") else []
+    fixed += _option("--data", str(held["from"])) if held.get("from") else []
+    fixed += _option("--out", str(out))
     lines.append("To make them:")
     for group in dict.fromkeys(seeds.values()):  # one command for all methods with the same missing seeds
         methods = [word for name, mine in seeds.items() if mine == group for word in ("--method", name)]
-        words = ["curriculum", "run", known.name, *methods, "--seeds", *map(str, group), *fixed, "--out", str(out)]
-        lines.append(f"  {shlex.join(words)}")
+        words = ["curriculum", "run", known.name, *methods, "--seeds", *map(str, group), *fixed]
+        lines.append(f"  {shell_line(words)}")
     return "\n".join([*lines, ""])
+
+
+def _option(name: str, value: str) -> list[str]:
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+def shell_line(words: Sequence[str]) -> str:
+    r"""A command to paste into a shell; control characters are escaped, since they are not printed.
+
+    Example:
+        >>> print(shell_line(["cut", "-d", "\t", "it's.tsv"]))
+        cut -d $'\t' 'it'"'"'s.tsv'
+    """
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
+
+
+def _escaped(word: str) -> str:
+    letters = re.sub(r"([\\'])", r"\\\1", word)
+    return "".join(letter if letter.isprintable() else repr(os.fsencode(letter))[2:-1] for letter in letters)

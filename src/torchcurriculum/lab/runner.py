@@ -15,7 +15,7 @@ import numpy as np
 from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, RecordError, Summary
-from .compare import format_published, format_table, table_of
+from .compare import format_published, format_table, table_of, without_paths
 from .method_options import needs_vanilla
 from .missing import missing_runs
 from .pool import Run, reason, train_together
@@ -73,10 +73,7 @@ def run_table(
         raise ValueError(f"--jobs (jobs=) must be at least 1, got {jobs}")
     if not save_seconds >= 0:
         raise ValueError(f"--save-seconds (save_seconds=) must be at least 0, got {save_seconds}")
-    parts = {
-        out: one.with_(methods=tuple(dict.fromkeys(one.methods)), seeds=tuple(dict.fromkeys(one.seeds)))
-        for out, one in parts.items()
-    }
+    parts = {out: _unique(recipe) for out, recipe in parts.items()}
     for recipe in parts.values():
         if recipe.epochs < 2 and any(needs_vanilla(recipe, name) for name in recipe.methods):
             raise ValueError(f"a threshold estimated from the vanilla run needs at least 2 epochs, got {recipe.epochs}")
@@ -92,6 +89,16 @@ def run_table(
     if failed:
         raise ValueError(_failures(failed, len(parts) > 1, any(found.values())))
     return found
+
+
+def _unique(recipe: Recipe) -> Recipe:
+    """The recipe with each method and seed once, and with weights that are found from any folder."""
+    once = {"methods": tuple(dict.fromkeys(recipe.methods)), "seeds": tuple(dict.fromkeys(recipe.seeds))}
+    return recipe.with_(**once, weights=_resolved(recipe.weights))
+
+
+def _resolved(weights: Any) -> Any:
+    return str(Path(weights).resolve()) if isinstance(weights, str) else weights
 
 
 def _train_all(
@@ -224,7 +231,7 @@ def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
         raise ValueError(f"{out} holds other files; choose an empty or new folder")
     out.mkdir(parents=True, exist_ok=True)
     asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
-    where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data)}
+    where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data.resolve())}
     write_json(path, {**recipe.as_dict(), **where, "asked": list(asked)})
     return not known
 
@@ -246,6 +253,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
         for stale in list(out.rglob("record.json")):  # from runs that ended before their first epoch
             shutil.rmtree(stale.parent)
     held = {"options": {}, **held, **settings(held)}  # written by an earlier version
+    held["weights"] = _resolved(held["weights"])
     fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)
@@ -264,7 +272,12 @@ def _started(out: Path) -> bool:
 def _summary(recipe: Recipe, rows: Sequence[Summary], found: Mapping[str, Sequence[Audit]]) -> dict[str, Any]:
     aurocs = {name: [one.auroc() for one in audits] for name, audits in found.items()}
     table = [vars(row) for row in rows]
-    return {"recipe": recipe.as_dict(), "environment": environment(), "table": table, "audit_auroc": aurocs}
+    return {
+        "recipe": without_paths(recipe.as_dict()),
+        "environment": environment(),
+        "table": table,
+        "audit_auroc": aurocs,
+    }
 
 
 def _report(runs: dict[str, list[Record]], out: Path) -> str:

@@ -227,6 +227,19 @@ def test_run_writes_result_records_figures_and_page(written: tuple[Path, dict[st
     assert any(f"{result['apw']['test_eprop']:.3f}" in line for line in lines)
 
 
+def test_run_refuses_a_folder_of_other_files(written: tuple[Path, dict[str, Any], list[str]], tmp_path: Path) -> None:
+    folder, result, _ = written
+    assert run(folder, seed=2, echo=[].append) == result, "its own folder may be written again"
+    for name in ("result.json", "separable.html", "apw"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("{}")
+        with pytest.raises(ValueError, match="holds other files; choose an empty or new folder"):
+            run(tmp_path / name)
+        assert (tmp_path / name / name).read_text() == "{}"
+    with pytest.raises(ValueError, match=r"apw is a file; give a new or empty folder \(--out\)"):
+        run(tmp_path / "apw" / "apw")
+
+
 def test_run_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"torchcurriculum\[report\]"):

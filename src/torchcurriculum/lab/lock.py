@@ -1,4 +1,4 @@
-"""One process at a time in the folder of a run."""
+"""Folders for results: without other files, and with one process at a time in that of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["lock_folder"]
+__all__ = ["lock_folder", "refuse_other_files"]
+
+
+def refuse_other_files(folder: Path) -> None:
+    """Raises an error if the folder for new results is a file or not empty; leftovers of a killed process may stay."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; give a new or empty folder (--out)")
+    if folder.exists() and any(not held.name.endswith(".part") for held in folder.iterdir()):
+        raise ValueError(f"{folder} holds other files; choose an empty or new folder")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of, without_paths
+from .lock import refuse_other_files
 from .method_options import needs_vanilla
 from .missing import missing_runs
 from .pool import Run, reason, train_together
@@ -227,8 +228,8 @@ def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
     known, kept = path.exists(), dict[str, Any]()
     if known:
         kept = _refuse_other(recipe, path, told)
-    elif out.exists() and any(held != path and not held.name.endswith(".part") for held in out.iterdir()):
-        raise ValueError(f"{out} holds other files; choose an empty or new folder")
+    else:
+        refuse_other_files(out)
     out.mkdir(parents=True, exist_ok=True)
     asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
     where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data.resolve())}
@@ -241,7 +242,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
     try:
         held = dict(json.loads(path.read_text(encoding="utf-8")))
         held["asked"] = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); choose another folder") from error
     out, name = path.parent, held.get("name")
     if name != recipe.name:

@@ -41,6 +41,7 @@ from ...functional import easiness
 from ...methods import APW
 from ...record import Record
 from ...record.files import overwrite
+from ..lock import refuse_other_files
 
 __all__ = [
     "Fit",
@@ -293,7 +294,7 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
     """Runs the example and writes result.json, two records, four figures (SVG) and the page separable.html.
 
     Args:
-        out: The folder to write to; created if missing.
+        out: The folder to write to; created if missing. One that holds other files is refused.
         seed: Seed of the points.
         echo: Called with each line of output.
 
@@ -304,6 +305,8 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
 
     figures.require_matplotlib()
     recipe, folder = Separable(), Path(out)
+    if not _is_ours(folder / "result.json"):
+        refuse_other_files(folder)
     points = generate(recipe, seed)
     standard = fit(recipe, points, weighted=False)
     by_tau = {tau: fit(replace(recipe, tau=tau), points) for tau in recipe.taus}
@@ -318,15 +321,25 @@ def run(out: Path | str, seed: int = 0, echo: Callable[[str], None] = print) -> 
         "apw": summary(recipe, points, weighted),
         "tau": {str(tau): summary(recipe, points, model) for tau, model in by_tau.items()},
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    with overwrite(folder / "result.json") as file:  # first, because it marks the folder as ours
+        file.write(json.dumps(result, indent=1) + "\n")
     for name, model in {"standard": standard, "apw": weighted}.items():
         model.record.meta["seed"] = seed
         model.record.save(folder / name)
     figures.draw(folder, recipe, points, standard, by_tau, result)
-    with overwrite(folder / "result.json") as file:
-        file.write(json.dumps(result, indent=1) + "\n")
     for name, words in {"standard": "standard LR", "apw": "APW + LR"}.items():
         train, test, accuracy = (result[name][key] for key in ("train_eprop", "test_eprop", "test_accuracy"))
         line = f"{words:<11}  E-Prop at e = {recipe.threshold}: train {train:.3f}, test {test:.3f}"
         echo(f"{line}; test accuracy {accuracy:.3f}")
     echo(f"wrote {folder / 'separable.html'}")
     return result
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a result.json is of an earlier run of this example."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and {"draws", "band", "standard", "apw"} <= set(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -180,6 +181,40 @@ def test_commands_for_missing_runs_work_when_pasted(
     words = pasted.stdout.split("\0")[:-1]
     assert words[words.index("--sep") :][:2] == ["--sep", "\t"]
     assert main(words) == 0
+
+
+def test_damage_costs_one_run_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    asked = ["run", "nci1", "--method", "vanilla", "--seeds", 0, 1, 2, "--no-audit", *graphs(tmp_path)]
+    assert run(*asked) == 0
+    (out / "vanilla" / "seed-1" / "record.json").write_text("{")
+    cut = out / "vanilla" / "seed-2" / "epochs.jsonl"
+    cut.write_bytes(cut.read_bytes().splitlines(keepends=True)[0])
+    capsys.readouterr()
+    assert run("compare", out) == 0
+    printed, errors = capsys.readouterr()
+    assert printed.count("2 seeds") == 2
+    assert "  vanilla, seed 1, 2\nTo make them:" in printed
+    assert errors.startswith(f"curriculum: {out}/vanilla/seed-1/record.json is damaged: ")
+    assert errors.endswith("; it is not in the table, and the same `curriculum run` command makes it again\n")
+    assert len(errors.splitlines()) == 1
+    (command,) = re.findall(r"^  curriculum (run .*)$", printed, re.MULTILINE)
+    assert main(shlex.split(command)) == 0
+    capsys.readouterr()
+    assert run("compare", out) == 0
+    assert capsys.readouterr().out.count("3 seeds") == 2
+    held = json.loads((out / "recipe.json").read_text())
+    lost = [{**held, "seeds": [math.inf]}, {**held, "asked": [["vanilla", math.inf]]}, {**held, "asked": 3}]
+    for text in ["{", *map(json.dumps, lost)]:
+        (out / "recipe.json").write_text(text)
+        assert run("compare", out) == 0
+        assert f"{out}/recipe.json is damaged (" in capsys.readouterr().out
+    assert run(*asked) == 2
+    assert f"{out}/recipe.json is damaged (" in capsys.readouterr().err
+    for path in out.rglob("record.json"):
+        path.write_text("{")
+    assert run("compare", out) == 2
+    assert capsys.readouterr().err.count("record.json is damaged: ") == 3
 
 
 def test_relative_weights_are_kept_with_their_folder(

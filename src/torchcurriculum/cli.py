@@ -232,11 +232,11 @@ def _chosen(recipe: Recipe, options: argparse.Namespace) -> Recipe:
     return recipe.with_(**chosen)
 
 
-def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Record]:
-    """Records from folders of runs or of single records, each once.
+def _load(folders: Sequence[Path], problems: list[str], samples: bool = True) -> list[Record]:
+    """Records from folders of runs or of single records, each once; adds a sentence for each damaged one.
 
-    With a list ``problems``, reads for a report: damaged records and those of newer versions as far as possible, large
-    ones without their samples. Without it, reads only complete epochs.
+    With ``samples``, reads for a report: damaged records and those of newer versions as far as possible, large ones
+    without their samples. Otherwise reads only the epochs of intact records.
     """
     places = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
     paths = list({path.resolve(): path for path in places}.values())
@@ -244,8 +244,11 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
         raise RecordError(f"no record found in {', '.join(map(str, folders))}")
     records = []
     for path in paths:
-        if problems is None:
-            records.append(Record.load(path, samples=False))
+        if not samples:
+            try:
+                records.append(Record.load(path, samples=False))
+            except RecordError as error:
+                problems.append(str(error))
             continue
         record, found = Record.salvage(path, samples=False)
         if record is not None and too_large(record) is None:
@@ -256,7 +259,10 @@ def _load(folders: Sequence[Path], problems: list[str] | None = None) -> list[Re
 
 
 def _compare(options: argparse.Namespace) -> None:
-    records = _load(options.folders)
+    problems: list[str] = []
+    records = _load(options.folders, problems, samples=False)
+    if not records:
+        raise RecordError("\n".join(problems))
     found = by_recipe(records)
     tables = {recipe: table_of(runs) for recipe, runs in found.items()}
     for recipe, rows in tables.items():
@@ -264,6 +270,9 @@ def _compare(options: argparse.Namespace) -> None:
         _say(f"{format_table(rows)}\n{format_published(recipe, rows)}")
     if unfinished(records):
         _say(f"{unfinished(records)} of these {len(records)} runs are unfinished; their figures are preliminary")
+    for problem in problems:
+        words = "it is not in the table, and the same `curriculum run` command makes it again"
+        _say(f"curriculum: {problem}; {words}", file=sys.stderr)
     for text in dict.fromkeys(text for folder in options.folders for text in missing_runs(folder)):
         _say(text)
     if options.json:

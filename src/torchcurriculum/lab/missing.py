@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,25 @@ def missing_runs(folder: Path) -> list[str]:
         try:
             held = dict(json.loads(path.read_text(encoding="utf-8")))
             asked = [(str(name), int(seed)) for name, seed in held.get("asked", ())]
-            asked += product(held.get("methods", ()), held.get("seeds", ()))
-            records = [Record.load(place.parent, samples=False).meta for place in path.parent.rglob("record.json")]
-            done = {(meta.get("method"), meta.get("seed")) for meta in records if meta.get("finished")}
-            missing = [pair for pair in dict.fromkeys(asked) if pair not in done]
-        except (ValueError, TypeError, AttributeError, RecursionError, RecordError):
-            continue  # damage is reported when the results are read
+            asked += [(str(name), int(seed)) for name, seed in product(held.get("methods", ()), held.get("seeds", ()))]
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            texts.append(f"{path} is damaged ({error}), so its missing runs are unknown; restore it from a copy\n")
+            continue
+        done = _done(path.parent, held.get("epochs"))
+        missing = [pair for pair in dict.fromkeys(asked) if pair not in done]
         if missing:
             texts.append(_text(path.parent, held, missing, len(set(asked))))
     return texts
+
+
+def _done(folder: Path, epochs: Any) -> list[tuple[Any, Any]]:
+    """Methods and seeds of the finished runs, as ``trainer.finished`` counts them."""
+    found = []
+    for path in folder.rglob("record.json"):
+        with suppress(RecordError):
+            found.append(Record.load(path.parent, samples=False))
+    whole = [one.meta for one in found if one.meta.get("finished") and len(one.epochs) == epochs]
+    return [(meta.get("method"), meta.get("seed")) for meta in whole]
 
 
 def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked: int) -> str:

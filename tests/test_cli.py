@@ -123,6 +123,51 @@ def test_mistakes_get_one_sentence(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "digits", "--out", "file"], "file is a file; give a new or empty folder (--out)"),
+        (["run", "digits", "cifar10", "--data", "folder", "--out", "file"], "file is a file; give a new or empty"),
+        (["run", "separable", "--out", "file"], "file is a file; give a new or empty folder (--out)"),
+        (["run", "csv", "--data", "folder"], "folder is a folder, and a table is one file; give a CSV"),
+        (["run", "digits", "--method", "syntax_bad:X"], "'syntax_bad:X' cannot be imported: SyntaxError: "),
+        (["run", "digits", "--method", "raise_bad:X"], "cannot be imported: ZeroDivisionError: division by zero"),
+        (["report", "demo", "--out", "folder"], "folder is a folder; give a file name"),
+        (["compare", "demo", "--md", "folder"], "folder is a folder; give a file name"),
+        (["compare", "demo", "--json", "folder"], "folder is a folder; give a file name"),
+        (["audit", "demo"], "demo is a folder of runs; give the folder of one run, such as demo/s-apw-e/seed-0"),
+    ],
+)
+def test_files_and_folders_in_each_others_place_get_one_sentence(
+    arguments: list[str],
+    message: str,
+    demo: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "demo").symlink_to(demo)
+    (tmp_path / "folder").mkdir()
+    for name, text in {"file": "", "syntax_bad.py": "def", "raise_bad.py": "1 / 0"}.items():
+        (tmp_path / name).write_text(text)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert "Errno" not in error
+
+
+def test_a_recipe_given_twice_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "digits", "digits", "--method", "vanilla", "--seeds", "0", "--epochs", "1"]) == 0
+    assert (tmp_path / "runs" / "digits" / "vanilla" / "seed-0" / "record.json").exists()
+    assert main(["compare", "runs", "--json", "new/a/x.json", "--md", "new/b/x.md"]) == 0
+    assert (tmp_path / "new" / "a" / "x.json").exists()
+    assert (tmp_path / "new" / "b" / "x.md").exists()
+
+
 def test_a_folder_of_something_else_is_refused(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "precious.txt").write_text("x")
     assert main(["run", "digits", "--out", str(tmp_path)]) == 2

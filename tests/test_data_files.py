@@ -288,6 +288,10 @@ def test_damaged_csv(tmp_path: Path, text: str, reason: str) -> None:
 def test_missing_csv_and_column(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"x.csv does not exist"):
         read_table(tmp_path / "x.csv")
+    with pytest.raises(ValueError, match="is a folder, and a table is one file; give a CSV, TSV or Parquet file"):
+        read_table(tmp_path)
+    with pytest.raises(ValueError, match="/dev/null is not a regular file, and a table is one file; give a CSV"):
+        read_table("/dev/null")
     with pytest.raises(ValueError, match="has no column 'c'; it has a, b, label"):
         read_table(official.csv_file(tmp_path / "x.csv"), label="c")
 

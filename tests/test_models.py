@@ -69,6 +69,8 @@ def test_resized_images_reach_the_network() -> None:
 
 
 def test_unknown_networks_get_suggestions() -> None:
+    with pytest.raises(ValueError, match=r"unknown network 'x'; known: .*\w\. Others: torchvision:NAME and timm:NAME"):
+        named("x")
     with pytest.raises(ValueError, match="unknown network 'resnet81'; did you mean 'resnet18'"):
         named("resnet81")
     with pytest.raises(ValueError, match="known: resnet18, efficientnet-b0"):

@@ -128,9 +128,13 @@ def test_epochs_are_asked_for_only_where_they_are_used() -> None:
         (
             "no.such.module:Trust",
             {"epochs": 3},
-            "the method 'no.such.module:Trust' cannot be imported: No module named",
+            "the method 'no.such.module:Trust' cannot be imported: ModuleNotFoundError: No module named",
         ),
-        ("math:Trust", {"epochs": 3}, "the method 'math:Trust' cannot be imported: module 'math' has no attribute"),
+        (
+            "math:Trust",
+            {"epochs": 3},
+            "the method 'math:Trust' cannot be imported: AttributeError: module 'math' has no attribute",
+        ),
         ("math:sqrt", {"epochs": 3}, "'math:sqrt' is not a subclass of torchcurriculum.Method"),
         (":Trust", {"epochs": 3}, "the method ':Trust' cannot be imported"),
         (".a:Trust", {"epochs": 3}, "the method '.a:Trust' cannot be imported"),

@@ -214,6 +214,11 @@ def test_jobs_are_a_number_of_processes(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--jobs (jobs=) must be at least 1, got 0" in capsys.readouterr().err
 
 
+def test_more_jobs_than_runs_cost_nothing(tmp_path: Path) -> None:
+    asked = ["run", "digits", "--method", "vanilla", "--seeds", "0", "1", "--epochs", "1", "--no-audit"]
+    assert main([*asked, "--jobs", str(10**9), "--out", str(tmp_path / "runs")]) == 0
+
+
 def test_estimated_thresholds_wait_for_vanilla() -> None:
     recipe = RECIPES["nci1"]
     assert [needs_vanilla(recipe, name) for name in ("vanilla", "apw-e", "apw-e@pd")] == [False, False, True]

@@ -179,17 +179,17 @@ def _clean(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    out = options.out or Path("runs", *options.recipe[:1] if len(options.recipe) == 1 else ())
-    if "separable" in options.recipe:
+    names = list(dict.fromkeys(options.recipe))
+    out = options.out or Path("runs", *names if len(names) == 1 else ())
+    if "separable" in names:
         fixed = (*CHANGED, "method", "data")
         given = any(getattr(options, name) is not None for name in fixed if name != "seeds") or options.jobs != 1
-        if given or len(options.seeds or [0]) != 1 or len(options.recipe) != 1:
+        if given or len(options.seeds or [0]) != 1 or len(names) != 1:
             raise ValueError("the recipe 'separable' is fixed: it takes --seeds (one) and --out only")
         from .lab.recipes.separable import run as run_separable
 
         run_separable(out, (options.seeds or [0])[0], _say)
         return
-    names = list(dict.fromkeys(options.recipe))
     several = len(names) > 1 or names[0] in TABLES
     if several and any(value is not None for value in (options.model, options.weights, options.size)):
         raise ValueError("--model, --weights and --size are for a single recipe; a table uses its own networks")
@@ -275,6 +275,8 @@ def _compare(options: argparse.Namespace) -> None:
         _say(f"curriculum: {problem}; {words}", file=sys.stderr)
     for text in dict.fromkeys(text for folder in options.folders for text in missing_runs(folder)):
         _say(text)
+    for path in filter(None, (options.json, options.md)):
+        path.parent.mkdir(parents=True, exist_ok=True)
     if options.json:
         table = [{"recipe": recipe, **vars(row)} for recipe, rows in tables.items() for row in rows]
         write_json(options.json, {"table": table, "runs": [one for runs in found.values() for one in figures(runs)]})
@@ -289,10 +291,13 @@ def _audit(options: argparse.Namespace) -> None:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.out and not options.export:
         raise ValueError(f"--out {options.out} needs --export, one of {', '.join(EXPORTS)}")
-    reason = too_large(Record.load(options.folder, samples=False))
-    if reason is not None:
+    inner = min((path.parent for path in options.folder.rglob("record.json")), default=options.folder)
+    if not (options.folder / "record.json").exists() and inner != options.folder:
+        raise ValueError(f"{options.folder} is a folder of runs; give the folder of one run, such as {inner}")
+    large = too_large(Record.load(options.folder, samples=False))
+    if large is not None:
         raise ValueError(
-            f"{reason}; call torchcurriculum.audit.audit(Record.load(folder)) on a machine with enough memory"
+            f"{large}; call torchcurriculum.audit.audit(Record.load(folder)) on a machine with enough memory"
         )
     record = Record.load(options.folder)
     found = audit(record)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = ["Layout", "find_layout", "records"]
+__all__ = ["Layout", "find_layout", "records", "require_file"]
 
 SEPARATORS = ",;\t|"
 LINES = 200  # records used to detect the separator
@@ -58,8 +58,7 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
         >>> find_layout(path)
         Layout(encoding='cp1252', separator=';', quotes=True)
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
+    require_file(path)
     separator = "\t" if separator == "\\t" else separator  # as it is typed in a shell
     if separator is not None and len(separator) != 1:
         raise ValueError(f"--sep (separator) must be one character, got {separator!r}")
@@ -68,6 +67,15 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
         raise ValueError(f"{path} is not text in {encoding}; omit --encoding, or give the right one")
     sep = separator or _separator(path, encoding)
     return Layout(encoding, sep, _quotes(path, encoding, sep))
+
+
+def require_file(path: Path) -> None:
+    """Raises an error if there is no file to read a table from."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "not a regular file"
+        raise ValueError(f"{path} is {what}, and a table is one file; give a CSV, TSV or Parquet file")
 
 
 def records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:

@@ -42,6 +42,7 @@ def named(name: str, classes: int = 10, known: Iterable[str] = ()) -> nn.Module:
     makers: dict[str, Callable[[str, int], nn.Module]] = {"torchvision": _of_torchvision, "timm": _of_timm}
     if library not in makers or not inner:
         hint = suggest(name, [*known, *NAMES])
+        hint += "" if hint.endswith("?") else "."
         raise ValueError(f"unknown network {name!r}; {hint} Others: torchvision:NAME and timm:NAME")
     return makers[library](inner, classes)
 

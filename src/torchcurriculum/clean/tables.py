@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .columns import SAMPLE, ColumnUse, column_use, decimal_mark
-from .csvfile import Layout, find_layout, records
+from .csvfile import Layout, find_layout, records, require_file
 from .text import text_features
 from .userdata import Column, UserData, Watch, number_classes
 
@@ -172,8 +172,7 @@ def _shown(frame: Any, taken: dict[str, ColumnUse], called: str | None) -> Calla
 
 
 def _is_parquet(path: Path) -> bool:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; give a CSV, TSV or Parquet file, or a folder")
+    require_file(path)
     with open(path, "rb") as file:
         return file.read(4) == b"PAR1"
 

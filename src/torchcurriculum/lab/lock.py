@@ -17,8 +17,9 @@ __all__ = ["lock_folder", "refuse_other_files"]
 
 def refuse_other_files(folder: Path) -> None:
     """Raises an error if the folder for new results is a file or not empty; leftovers of a killed process may stay."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; give a new or empty folder (--out)")
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"{place} is a file; give a new or empty folder (--out)")
     if folder.exists() and any(not held.name.endswith(".part") for held in folder.iterdir()):
         raise ValueError(f"{folder} holds other files; choose an empty or new folder")
 

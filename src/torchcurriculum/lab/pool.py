@@ -90,7 +90,8 @@ def train_together(
             for run in _ready(waiting, workers, jobs):
                 worker = next((worker for worker in workers if worker.run is None), None)
                 if worker is None:
-                    place = min(set(range(jobs)) - {worker.place for worker in workers})
+                    taken = {worker.place for worker in workers}
+                    place = next(place for place in range(jobs) if place not in taken)
                     worker = _begin(context, place, data, save_seconds, threads)
                     workers.append(worker)
                 worker.pipe.send(run)

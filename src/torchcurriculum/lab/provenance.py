@@ -37,8 +37,6 @@ def _git(*words: str) -> str | None:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes indented JSON atomically; non-finite numbers become null."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give a file name")
     with overwrite(path) as file:
         file.write(json.dumps(_without_nan(value), indent=1, allow_nan=False) + "\n")
 

@@ -82,8 +82,8 @@ def _outside(name: str) -> Entry:
     module, _, inside = (points[0].value if points else name).partition(":")
     try:
         found = getattr(import_module(module), inside)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two: names such as '.a' and ''
-        raise ValueError(f"the method {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # a module can raise anything
+        raise ValueError(f"the method {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise TypeError(f"{name!r} is not a subclass of torchcurriculum.Method, but {found!r:.60}")
     summary = (inspect.getdoc(found) or name).splitlines()[0].rstrip(".")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import stat
@@ -30,7 +29,7 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
         options: For ``open``; the default encoding is UTF-8.
 
     Raises:
-        OSError: If the file cannot be written; its ``filename`` is ``path``.
+        OSError: If the file cannot be written; its message names ``path``.
 
     Example:
         >>> import tempfile
@@ -44,7 +43,7 @@ def overwrite(path: str | Path, mode: str = "w", *, durable: bool = False, **opt
         options = {"encoding": "utf-8", **options}
     found = _stat(path)
     if found is not None and stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise IsADirectoryError(f"{path} is a folder; give a file name")
     if found is not None and (not stat.S_ISREG(found.st_mode) or _is_our_output(found)):
         with name_in_errors(path), open(path, mode.replace("w", "a"), **options) as file:
             yield file

@@ -107,7 +107,8 @@ def check_losses(losses: Tensor, index: Tensor | None, strategy: NanStrategy) ->
     message = f"{len(rows)} of {len(losses)} losses are NaN or infinite, at rows {rows[:8].tolist()}"
     message += ", ..." if len(rows) > 8 else ""
     if strategy == "error":
-        raise ValueError(f"{message}. Fix the data or the learning rate, or pass nan_strategy='warn' or 'ignore'.")
+        words = "Fix the data or the learning rate; or with Curriculum and APW pass nan_strategy='warn' or 'ignore'"
+        raise ValueError(f"{message}. {words}.")
     if strategy == "warn":
         warnings.warn(f"{message}; they count as hard and get no weight in a batch", stacklevel=3)
     return torch.where(finite, losses, NAN_LOSS), finite

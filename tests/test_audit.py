@@ -13,9 +13,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_classification
 
-from torchcurriculum import Arrays, Curriculum, Record
+from torchcurriculum import Record
 from torchcurriculum.audit import Audit, Predictions, audit, export, read_csv
 from torchcurriculum.audit.groups import find_groups
 from torchcurriculum.audit.health import doubts_of_refused_rows
@@ -165,34 +164,6 @@ def _share_of(record: Record) -> float:
 def test_large_sets_of_people_s_labels_are_silent_only_where_hardly_any_sure_row_is_contradicted() -> None:
     assert not doubts_of_refused_rows(0.032, 0.103, 45_000), "CIFAR-10N aggregate"
     assert doubts_of_refused_rows(0.003, 0.155, 12_000), "overlapping classes"
-
-
-def test_hard_clean_labels_raise_no_alarm_in_a_run_of_rapw() -> None:
-    """Two classes of several clusters each, all labels right; plain training is silent, and RAPW refused hard rows."""
-    x, y = make_classification(
-        1500, 20, n_informative=5, n_clusters_per_class=4, flip_y=0, class_sep=0.6, random_state=5
-    )
-    inputs, labels = torch.tensor(x).float(), torch.tensor(y)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU())
-    model.append(torch.nn.Linear(64, 2))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    curriculum = Curriculum("rapw", Arrays(inputs, labels), batch_size=64, epochs=40, seed=0, samples=True)
-    predictions = Predictions(labels, 2)
-    for _ in range(40):
-        for batch in curriculum.epoch(model):
-            loss = curriculum.loss(model, batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            predictions.note(model(inputs))
-    for name, values in {"labels": y, **predictions.arrays()}.items():
-        curriculum.record.set_array(name, values)
-    assert curriculum.method.doubt > 0, "or nothing was refused"
-    found = audit(curriculum.record)
-    assert not found.issue.any()
-    assert found.health[0].startswith("Hard rows look like wrong labels here")
 
 
 def test_groups_by_hand() -> None:

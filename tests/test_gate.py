@@ -322,6 +322,16 @@ def run(x: np.ndarray, y: np.ndarray, epochs: int = 12, lr: float = 0.3, name: s
     return curriculum.record
 
 
+@pytest.mark.parametrize("draw", [3, 4, 5])
+def test_hard_clean_labels_raise_no_alarm_in_a_run_of_rapw(draw: int) -> None:
+    """Two classes of several clusters each, all labels right; plain training is silent, and RAPW refused hard rows."""
+    options = {"n_informative": 5, "n_clusters_per_class": 4, "flip_y": 0, "class_sep": 0.6}
+    x, y = datasets.make_classification(1500, 20, random_state=draw, **options)
+    record = run(x, y, epochs=40, lr=1.0, name="rapw")
+    assert record.epochs[-1]["doubt"] > 0, "or nothing was refused"
+    silent(audit(record), "Hard rows look like wrong labels here")
+
+
 def test_a_healthy_run_with_flipped_labels_speaks() -> None:
     x, true = CLEAN["digits"]()
     y = flipped(true, 0.2, 10)

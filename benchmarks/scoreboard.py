@@ -28,6 +28,14 @@ from torchcurriculum.record.results import t_quantile
 
 DOCS = Path(__file__).parent.parent / "docs"
 COLUMNS = {"acc": "test_acc", "eprop": "test_eprop"}
+# Runs of another recipe with the same settings, which stand in for a seed that this recipe was not run with.
+SAME = {
+    "cifar10n-readings:vanilla": "cifar10n-resnet18:vanilla",
+    "cifar10n-readings:apw-e": "cifar10n-resnet18:apw-e",
+    "cifar10n-readings:mixup": "cifar10n-resnet18:mixup",
+    "cifar10n-readings:m-apw-e@weights": "cifar10n-resnet18:m-apw-e",
+    "cifar10n-readings:m-apw-e@beta-log2": "cifar10n-resnet18:m-apw-beta-e@log2",
+}
 PLACE = re.compile(r"<!--(gaps?|means|row) ([^>]+?)-->.*?<!---->")
 Seeds = dict[int, float]
 
@@ -41,6 +49,8 @@ def runs() -> dict[str, dict[int, dict[str, float]]]:
         for run in held.get("runs", ()):
             if isinstance(run, dict) and isinstance(run.get("recipe"), dict):
                 found.setdefault(f"{run['recipe']['name']}:{run['method']}", {})[run["seed"]] = run["best"]
+    for name, other in SAME.items():
+        found[other] = {**found.get(name, {}), **found.get(other, {})}
     return found
 
 

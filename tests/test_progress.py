@@ -70,6 +70,9 @@ def test_one_display_for_a_table_counts_each_recipe_by_what_its_epochs_take() ->
     assert lines[0].startswith("fast  vanilla    seed 0  epoch   2/2")
     assert lines[0].endswith("1 of 3 runs, 4 s left")
     assert lines[1] == "slow  apw-e      seed 0  FAILED: no room; the other runs continue"
+    progress.fail("fast", "vanilla", 0, "no room at the very end")
+    progress.watch("slow", "vanilla", 0, row(2))
+    assert lines[-1].endswith("3 of 3 runs, 0 s left")
 
 
 def test_nothing_but_text_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,6 @@ class Progress(AbstractContextManager["Progress"]):
     ) -> None:
         self.runs, self.echo, self.clock = dict(runs), echo, clock
         self.trained = 0  # epochs
-        self._ended = 0
         self._at = dict.fromkeys(runs, 0)  # the last epoch of each run; several may run at once
         self._took = {recipe: [0.0, 0] for recipe, _, _ in runs}  # seconds and number of its epochs so far
         self._started = self._said = clock()
@@ -85,11 +84,11 @@ class Progress(AbstractContextManager["Progress"]):
         epochs, done = self.runs[run], row["epoch"] == self.runs[run]
         self._at[run] = epoch
         self.trained += 1
-        self._ended += done
         taken = self._took[recipe]
         taken[0], taken[1] = taken[0] + (row.get("seconds") or 1.0), taken[1] + 1
         words = f"{self._name(run)}  epoch {epoch:>3}/{epochs}  {describe(row)}"
-        state = f"{self._ended} of {len(self.runs)} runs, {duration(self.left(now))} left"
+        ended = sum(self._at[one] == epochs for one, epochs in self.runs.items())
+        state = f"{ended} of {len(self.runs)} runs, {duration(self.left(now))} left"
         if self._live is not None:
             at, whole = sum(self._at.values()), sum(self.runs.values())
             self._live.update(self._live.task_ids[0], completed=at, total=whole, state=state, description=words)
@@ -110,7 +109,6 @@ class Progress(AbstractContextManager["Progress"]):
         """Reports a failed run; the others continue."""
         run = (recipe, method, seed)
         self.runs[run] = self._at[run]
-        self._ended += 1
         self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0]}; the other runs continue")
 
     def _name(self, run: tuple[str, str, int]) -> str:

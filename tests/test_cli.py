@@ -133,6 +133,7 @@ def test_mistakes_get_one_sentence(
         (["run", "digits", "--method", "syntax_bad:X"], "'syntax_bad:X' cannot be imported: SyntaxError: "),
         (["run", "digits", "--method", "raise_bad:X"], "cannot be imported: ZeroDivisionError: division by zero"),
         (["report", "demo", "--out", "folder"], "folder is a folder; give a file name"),
+        (["compare", "demo", "nowhere"], "no record found in nowhere"),
         (["compare", "demo", "--md", "folder"], "folder is a folder; give a file name"),
         (["compare", "demo", "--json", "folder"], "folder is a folder; give a file name"),
         (["audit", "demo"], "demo is a folder of runs; give the folder of one run, such as demo/s-apw-e/seed-0"),

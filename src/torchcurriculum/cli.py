@@ -238,10 +238,10 @@ def _load(folders: Sequence[Path], problems: list[str], samples: bool = True) ->
     With ``samples``, reads for a report: damaged records and those of newer versions as far as possible, large ones
     without their samples. Otherwise reads only the epochs of intact records.
     """
-    places = [path.parent for folder in folders for path in sorted(folder.rglob("record.json"))]
-    paths = list({path.resolve(): path for path in places}.values())
-    if not paths:
-        raise RecordError(f"no record found in {', '.join(map(str, folders))}")
+    places = {folder: [path.parent for path in sorted(folder.rglob("record.json"))] for folder in folders}
+    if not all(places.values()):
+        raise RecordError(f"no record found in {', '.join(str(folder) for folder in folders if not places[folder])}")
+    paths = {path.resolve(): path for held in places.values() for path in held}.values()
     records = []
     for path in paths:
         if not samples:

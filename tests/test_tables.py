@@ -176,11 +176,13 @@ def test_commands_for_missing_runs_work_when_pasted(
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert run("compare", "runs") == 0
+    monkeypatch.chdir(tmp_path / "there")
     (command,) = re.findall(r"^  curriculum (run .*)$", capsys.readouterr().out, re.MULTILINE)
     pasted = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True)
     words = pasted.stdout.split("\0")[:-1]
     assert words[words.index("--sep") :][:2] == ["--sep", "\t"]
     assert main(words) == 0
+    assert len(Record.load(tmp_path / "runs" / "vanilla" / "seed-0").epochs) == 2
 
 
 def test_damage_costs_one_run_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,6 +233,44 @@ def test_relative_weights_are_kept_with_their_folder(
     held.write_text(json.dumps({**earlier, "weights": "w.safetensors"}))  # as earlier versions wrote it
     assert run(*asked, "--seeds", 0) == 0
     assert json.loads((tmp_path / "runs" / "summary.json").read_text())["recipe"]["weights"] == "w.safetensors"
+
+
+def test_a_relative_encoder_is_kept_with_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    official.rte(tmp_path / "data")
+    (tmp_path / "encoder").mkdir()
+    tiny_encoder(tmp_path / "encoder")
+    asked = ["run", "rte", "--method", "vanilla", "--seeds", 0, 1, "--epochs", 1, "--data", "data", "--out", "runs"]
+    assert run(*asked, "--model", "encoder", "--no-audit") == 0
+    assert json.loads((tmp_path / "runs" / "summary.json").read_text())["recipe"]["model"] == "encoder"
+    (tmp_path / "runs" / "vanilla" / "seed-1" / "record.json").unlink()
+    capsys.readouterr()
+    assert run("compare", "runs") == 0
+    monkeypatch.chdir(tmp_path / "data")
+    (pasted,) = re.findall(r"^  curriculum (run .*)$", capsys.readouterr().out, re.MULTILINE)
+    assert main(shlex.split(pasted)) == 0
+    assert Record.load(tmp_path / "runs" / "vanilla" / "seed-1").meta["finished"]
+
+
+def test_failures_are_named_although_the_disk_is_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: Any) -> None:
+        if path.name == "summary.json":
+            raise OSError(28, "No space left on device", str(path))
+        write(path, value)
+
+    write = runner.write_json
+    monkeypatch.setattr(runner, "write_json", full)
+    asked = ["run", "nci1", "--seeds", 0, "--method", "vanilla", "--method", "mixup", "--measure", "running"]
+    assert run(*asked, *graphs(tmp_path)) == 2
+    printed, errors = capsys.readouterr()
+    assert re.search(r"^vanilla +1 seed", printed, re.MULTILINE)
+    assert "To make them:" in printed
+    assert f"No space left on device: '{tmp_path}/runs/summary.json'\nfailed runs: 1; " in errors
+    assert "\nmixup, seed 0: " in errors
 
 
 def test_the_first_seed_of_every_recipe_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,7 +203,9 @@ def figures(runs: Runs) -> list[dict[str, Any]]:
 
 
 def without_paths(value: Any) -> Any:
-    """A recipe with the name of its file of weights, without the folder."""
-    if isinstance(value, Mapping) and isinstance(value.get("weights"), str):
-        return {**value, "weights": Path(value["weights"]).name}
-    return value
+    """A recipe with the names of its file of weights and of its encoder, without their folders."""
+    if not isinstance(value, Mapping):
+        return value
+    paths = {key: value[key] for key in ("weights", "model") if isinstance(value.get(key), str)}
+    local = {key: Path(path).name for key, path in paths.items() if key == "weights" or Path(path).is_absolute()}
+    return {**value, **local}

@@ -70,7 +70,7 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
             fixed += [option] if value is True else _option(option, str(value))
     fixed += ["--no-audit"] if held.get("audit") is False else []
     fixed += _option("--data", str(held["from"])) if held.get("from") else []
-    fixed += _option("--out", str(out))
+    fixed += _option("--out", str(out.resolve()))
     lines.append("To make them:")
     for group in dict.fromkeys(seeds.values()):  # one command for all methods with the same missing seeds
         methods = [word for name, mine in seeds.items() if mine == group for word in ("--method", name)]

@@ -86,20 +86,28 @@ def run_table(
         for out in new:
             if not any(out.rglob("record.json")):  # keep the folder usable after a wrong command
                 (out / "recipe.json").unlink(missing_ok=True)
-    found = {out: _conclude(recipe, out, echo) for out, recipe in parts.items()}
+    problems: list[str] = []
+    found = {out: _conclude(recipe, out, echo, problems) for out, recipe in parts.items()}
     if failed:
-        raise ValueError(_failures(failed, len(parts) > 1, any(found.values())))
+        problems.append(_failures(failed, len(parts) > 1, any(found.values())))
+    if problems:
+        raise ValueError("\n".join(problems))
     return found
 
 
 def _unique(recipe: Recipe) -> Recipe:
-    """The recipe with each method and seed once, and with weights that are found from any folder."""
+    """The recipe with each method and seed once, and with weights and an encoder that are found from any folder."""
     once = {"methods": tuple(dict.fromkeys(recipe.methods)), "seeds": tuple(dict.fromkeys(recipe.seeds))}
-    return recipe.with_(**once, weights=_resolved(recipe.weights))
+    return recipe.with_(**once, **_resolved(recipe.as_dict()))
 
 
-def _resolved(weights: Any) -> Any:
-    return str(Path(weights).resolve()) if isinstance(weights, str) else weights
+def _resolved(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights and the model of a recipe, as absolute paths if they are files."""
+    found = {key: held.get(key) for key in ("weights", "model")}
+    for key, value in found.items():
+        if isinstance(value, str) and (key == "weights" or (Path(value) / "config.json").is_file()):  # an encoder
+            found[key] = str(Path(value).resolve())
+    return found
 
 
 def _train_all(
@@ -164,16 +172,23 @@ def _failures(failed: Sequence[tuple[Run, str]], several: bool, some: bool) -> s
     return "\n".join([f"failed runs: {len(failed)}; the same command retries them", *lines])
 
 
-def _conclude(recipe: Recipe, out: Path, echo: Echo) -> dict[str, list[Record]]:
-    """The records of the finished runs, with their table, audit and report, and a list of missing runs."""
+def _conclude(recipe: Recipe, out: Path, echo: Echo, problems: list[str]) -> dict[str, list[Record]]:
+    """The records of the finished runs, with their table, audit and report, and a list of missing runs.
+
+    Adds the reason to ``problems`` if a file cannot be written, as on a full disk.
+    """
     held = {name: [finished(recipe, _place(out, name, seed)) for seed in recipe.seeds] for name in recipe.methods}
     runs = {name: whole for name, records in held.items() if (whole := [one for one in records if one is not None])}
     if runs:
         rows = table_of(runs)
         audited = {name: records for name, records in runs.items() if recipe.audit and _can_audit(records)}
         found = {name: [audit(record) for record in records] for name, records in audited.items()}
-        write_json(out / "summary.json", _summary(recipe, rows, found))
-        report = _report(runs, out)
+        try:
+            write_json(out / "summary.json", _summary(recipe, rows, found))
+            report = _report(runs, out)
+        except OSError as error:
+            problems.append(reason(error))
+            report = f"No report: {error}"
         audits = format_audits(found, class_names(next(iter(runs.values()))[0])) if recipe.audit else ""
         for text in (f"\n{format_table(rows)}", format_published(recipe.name, rows), audits, f"\n{report}"):
             echo(text)
@@ -254,7 +269,7 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
         for stale in list(out.rglob("record.json")):  # from runs that ended before their first epoch
             shutil.rmtree(stale.parent)
     held = {"options": {}, **held, **settings(held)}  # written by an earlier version
-    held["weights"] = _resolved(held["weights"])
+    held |= _resolved(held)
     fields = [key for key in (*settings(wanted), "options") if held.get(key) != wanted[key]]
     if fields:
         words = ", ".join(f"{key} {held.get(key)!r} there and {wanted[key]!r} here" for key in fields)

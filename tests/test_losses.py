@@ -110,6 +110,33 @@ def test_weights_change_the_share_of_samples_and_keep_that_of_classes() -> None:
     torch.testing.assert_close(ours, (joint * each).sum() / joint.sum())
 
 
+@pytest.mark.parametrize("wrong", [3, -1])
+@pytest.mark.parametrize("name", ["cross-entropy", "smoothed", "class weights", "ignored rows", "likelihood", "margin"])
+def test_a_label_out_of_range_is_named(name: str, wrong: int) -> None:
+    criterion, outputs, y = CASES[name]
+    y = torch.where(torch.arange(6) == 1, wrong, y.clone())
+    known = y[y != -100]
+    found = f"got {int(known.min())} to {int(known.max())}; number the classes from 0, or"
+    words = f"labels must be class numbers from 0 to 2, because the model has 3 outputs, {found}"
+    model = nn.Linear(3, 3).double()
+    curriculum = Curriculum(Vanilla(), Arrays(outputs, y), per_sample(criterion))
+    with pytest.raises(ValueError, match=words):
+        curriculum.loss(model, next(iter(curriculum.epoch(model))))
+    with pytest.raises(ValueError, match=words):
+        begun(criterion, APW(6, q=5))(outputs, y, torch.arange(6))
+
+
+def test_other_errors_of_a_criterion_stay_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="The size of tensor a"):
+        per_sample(nn.PoissonNLLLoss())(torch.zeros(4, 3), torch.full((4, 2), 7))
+
+
+def test_a_state_of_another_number_of_rows_is_refused() -> None:
+    state = weighted(nn.CrossEntropyLoss(), "superloss", n=6).state_dict()
+    with pytest.raises(ValueError, match=r"holds losses of shape \(6,\), but it was made for n=7 rows; make it with"):
+        weighted(nn.CrossEntropyLoss(), "superloss", n=7).load_state_dict(state)
+
+
 def test_weights_that_do_not_sum_to_one_stay_as_they_are() -> None:
     criterion, outputs, y = CASES["cross-entropy"]
     losses = F.cross_entropy(outputs, y, reduction="none")

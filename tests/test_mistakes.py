@@ -115,6 +115,23 @@ def test_options_of_a_method_are_not_mixed(tmp_path: Path, capsys: pytest.Captur
     assert "2 seeds" in capsys.readouterr().out
 
 
+def test_an_unexpected_error_of_the_first_run_begins_with_a_sentence(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_method.py").write_text(
+        "from torchcurriculum import Method\n"
+        "class Broken(Method):\n"
+        "    def weigh(self, step):\n"
+        "        return step.losses @ step.losses[1:]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(command(data, tmp_path / "out", method="broken_method:Broken")) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("curriculum: broken_method:Broken, seed 0: RuntimeError: inconsistent tensor size")
+    assert "\nTraceback" in errors, "which names the line of the method"
+    assert "broken_method.py" in errors
+
+
 def test_a_run_that_another_process_has_finished_is_not_trained_again(data: Path, tmp_path: Path) -> None:
     recipe = RECIPES["csv"].with_(epochs=3)
     first = train(recipe, "vanilla", 0, tmp_path / "run", lambda *_: None, data)

@@ -399,6 +399,19 @@ class Compiled(nn.Module):
         return self._orig_mod(x)
 
 
+def test_a_network_that_cannot_be_compiled_gets_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = type("InductorError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+
+    class Uncompilable(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            raise failure("No working C++ compiler found\n\nSet TORCHDYNAMO_VERBOSE=1")
+
+    monkeypatch.setattr(trainer, "_compiled", lambda model: Uncompilable(1, 1))
+    words = r"cannot compile the network 'digits-cnn' \(No working C\+\+ compiler found\); install .* or omit --compile"
+    with pytest.raises(ValueError, match=words):
+        trainer.train(RECIPES["digits"].with_(epochs=1, compile=True), "vanilla", 0, tmp_path, lambda *_: None)
+
+
 def test_a_compiled_network_also_evaluates_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Compiled] = []
 

@@ -236,6 +236,8 @@ def test_drw_counts_the_labels_once() -> None:
     gap, labels = DRW(start=1, beta=0.5), torch.tensor([0, 2, 2])  # no row of class 1
     gap.plan(Epoch(1, 3, torch.zeros(3), lambda: torch.zeros(3), measure=lambda function, model: labels))
     assert gap.log_weights.exp().tolist() == pytest.approx([1.2, 1, 0.8], rel=1e-14)
+    with pytest.raises(ValueError, match="DRW needs class numbers from 0, got -1; number the classes from 0"):
+        Curriculum(DRW(start=1), Arrays(torch.zeros(2, 2), torch.tensor([0, -1]))).start(model)
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,10 @@ def test_several_recipes_are_one_table_and_a_failure_costs_one_run(
     assert run(*asked, "--method", "superloss") == 2
     printed, errors = capsys.readouterr()
     assert "4 of 6 runs, " in printed
-    assert "nci1  apw-e      seed 0  FAILED: failed; the other runs continue" in printed
-    assert "failed runs: 2; the same command retries them\nnci1, apw-e, seed 0: failed\nTraceback" in errors
-    assert errors.count("RuntimeError: no room left") == 2
+    assert "nci1  apw-e      seed 0  FAILED: RuntimeError: no room left; the other runs continue" in printed
+    reason = "nci1, apw-e, seed 0: RuntimeError: no room left\nTraceback"
+    assert f"failed runs: 2; the same command retries them\n{reason}" in errors
+    assert errors.count("RuntimeError: no room left") == 4, "as the reason and in the traceback, for each"
     assert len(re.findall(r"^superloss +1 seed", printed, re.MULTILINE)) == 4, "both tables have what is finished"
 
     # What the table lacks is printed with the command that makes it; the command does so, and nothing else.

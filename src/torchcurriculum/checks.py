@@ -33,6 +33,7 @@ __all__ = [
     "check_weights",
     "describe",
     "forwards",
+    "losses_of",
     "map_leaves",
     "one_of",
     "plain",
@@ -154,6 +155,27 @@ def check_class_targets(outputs: Any, y: Any) -> None:
         )
     if y.device.type == "cpu" and not torch.compiler.is_compiling() and bool(((y.sum(1) - 1).abs() > 1e-2).any()):
         raise ValueError(f"{words} needs probabilities that sum to one, but these targets do not; {_OTHER_LOSSES}")
+
+
+def losses_of(loss_fn: Callable[[Any, Any], Any], outputs: Any, y: Any) -> Any:
+    """``loss_fn(outputs, y)``; if it fails because of labels that are no classes of the model, the error names them.
+
+    Labels are read only after a failure, and only in host memory.
+    """
+    try:
+        return loss_fn(outputs, y)
+    except (IndexError, RuntimeError) as error:
+        on_host = all(isinstance(part, Tensor) and part.device.type == "cpu" for part in (outputs, y))
+        if not on_host or outputs.ndim < 2 or y.shape != outputs[:, 0].shape or y.is_floating_point():
+            raise
+        known = y[y != getattr(loss_fn, "ignore_index", None)]
+        if not bool(((known < 0) | (known >= outputs.shape[1])).any()):
+            raise
+        classes, found = outputs.shape[1], f"{int(known.min())} to {int(known.max())}"
+        raise ValueError(
+            f"labels must be class numbers from 0 to {classes - 1}, because the model has {classes} outputs, got "
+            f"{found}; number the classes from 0, or give the model one output for each"
+        ) from error
 
 
 def check_task(method: nn.Module, criterion: Any, y: Any) -> None:

@@ -102,7 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, metavar="DIR", help="where to write results (default: runs/RECIPE)")
     one.add_argument("--measure", choices=["pass", "running"], help="where losses come from (default: the recipe's)")
     one.add_argument("--precision", choices=["float32", "bfloat16"], help="(default: the recipe's)")
-    one.add_argument("--compile", action="store_true", default=None, help="train through torch.compile")
+    words = "train through torch.compile, which needs a C++ compiler"
+    one.add_argument("--compile", action="store_true", default=None, help=words)
     words = "do not collect predictions for the audit; saves many passes over the training set"
     one.add_argument("--no-audit", dest="audit", action="store_false", default=None, help=words)
     one.add_argument("--jobs", type=int, default=1, metavar="N", help="number of runs at a time (default: 1)")

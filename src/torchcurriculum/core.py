@@ -53,10 +53,10 @@ class Task:
 
     def losses_of(self, logits: Any, batch: Batch) -> Tensor:
         """(B,) losses of given outputs."""
-        losses = checks.check_sample_losses(self.loss_fn(logits, batch.y), batch.index.shape[0])
+        losses = checks.check_sample_losses(checks.losses_of(self.loss_fn, logits, batch.y), batch.index.shape[0])
         if batch.pair is not None:
             share = batch.pair.share.to(losses.dtype)
-            others = checks.check_sample_losses(self.loss_fn(logits, batch.pair.y), losses.shape[0])
+            others = checks.check_sample_losses(checks.losses_of(self.loss_fn, logits, batch.pair.y), losses.shape[0])
             losses = share * losses + (1 - share) * others
         return losses
 

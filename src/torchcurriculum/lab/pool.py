@@ -50,10 +50,10 @@ Watch = Callable[[Run, dict[str, Any]], None]
 
 
 def reason(error: Exception) -> str:
-    """Why a run failed, in words."""
+    """Why a run failed, in words; the first line is enough unless the error is unexpected."""
     if isinstance(error, EXPECTED):
         return str(error) or type(error).__name__
-    return f"failed\n{''.join(traceback.format_exception(error))}"
+    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}"
 
 
 def train_together(

@@ -19,7 +19,7 @@ from .compare import format_published, format_table, table_of, without_paths
 from .lock import refuse_other_files
 from .method_options import needs_vanilla
 from .missing import missing_runs
-from .pool import Run, reason, train_together
+from .pool import EXPECTED, Run, reason, train_together
 from .progress import Progress
 from .provenance import environment, write_json
 from .recipe import Recipe, settings
@@ -153,8 +153,10 @@ def _train_all(
             except Interrupted:
                 raise
             except Exception as error:
-                if not progress.trained:
+                if not progress.trained and isinstance(error, EXPECTED):
                     raise
+                if not progress.trained:
+                    raise ValueError(f"{run.method}, seed {run.seed}: {reason(error)}") from error
                 fail(run, reason(error))
 
 

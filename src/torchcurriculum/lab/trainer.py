@@ -108,6 +108,14 @@ def train(
             except ValueError as error:  # such as losses that are not finite; a resumed run overwrites it
                 run.record.describe({**run.record.meta, "failed": str(error)})
                 raise
+            except RuntimeError as error:
+                if not type(error).__module__.startswith("torch._"):  # not torch.compile's own
+                    raise
+                words = str(error).partition("\n")[0]
+                raise ValueError(
+                    f"torch.compile cannot compile the network {recipe.model!r} ({words}); install what it needs, such "
+                    "as a C++ compiler, or omit --compile (compile=True)"
+                ) from error
             return run.finish()
 
 

@@ -40,7 +40,7 @@ class PerSample(nn.Module):
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and the weight of each in the criterion's own mean; None if all weights are one."""
         _follow(self.criterion, outputs.device)
-        losses = self.criterion(outputs, y)
+        losses = checks.losses_of(self.criterion, outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)
         return reduce_positions(losses, y, self.criterion, self.reduction)
 
@@ -232,6 +232,11 @@ class Weighted(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         last = state_dict.get(f"{prefix}last")
+        if not self.grows and isinstance(last, Tensor) and last.shape != self.last.shape:
+            raise ValueError(
+                f"the state of this criterion holds losses of shape {tuple(last.shape)}, but it was made for "
+                f"n={self.n} rows; make it with the n of the state, or begin anew if the training set is another"
+            )
         if self.grows and isinstance(last, Tensor) and last.ndim == 1:
             self.n, self.last, self.seen = len(last), self.last.new_empty(len(last)), self.seen.new_zeros(len(last))
             self.method.grow_rows(self.n)

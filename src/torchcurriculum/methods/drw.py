@@ -72,8 +72,10 @@ class DRW(Resizing, Method):
     def plan(self, epoch: Epoch) -> None:
         """All rows; their labels are counted before the first epoch if no counts were given."""
         if not self.log_weights.numel():
-            labels = epoch.measure(lambda model, batch: check_labels(batch.y, "DRW"))
-            self._count(torch.bincount(labels.cpu()))
+            labels = epoch.measure(lambda model, batch: check_labels(batch.y, "DRW")).cpu()
+            if len(labels) and int(labels.min()) < 0:
+                raise ValueError(f"DRW needs class numbers from 0, got {int(labels.min())}; number the classes from 0")
+            self._count(torch.bincount(labels))
 
     def weigh(self, step: Step) -> Tensor:
         """Equal weights at first, then those of the rows' classes."""

@@ -228,7 +228,10 @@ def check_index(index: Tensor, n: int, size: int) -> None:
         raise IndexError(f"rows {wrong[:8].tolist()} are outside the training set, which has {n} rows")
     if size > 1 and bool((ordered[1:] == ordered[:-1]).any()):
         twice = ordered[1:][ordered[1:] == ordered[:-1]].unique()
-        raise ValueError(f"rows {twice[:8].tolist()} occur more than once in this batch; each row has one weight")
+        raise ValueError(
+            f"rows {twice[:8].tolist()} occur more than once in this batch, and each row has one weight; use a sampler "
+            "without replacement (for uneven classes: methods.Balanced)"
+        )
 
 
 # ---------------------------------------------------------------------- knobs
@@ -317,7 +320,7 @@ def describe(value: Any) -> str:
 
 
 def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with ``change`` applied to everything inside its dicts, tuples and lists.
+    """``value`` with ``change`` applied to everything inside its dicts, tuples, named tuples and lists.
 
     Example:
         >>> map_leaves(lambda leaf: 2 * leaf, {"x": [1, 2], "y": (3,)})
@@ -325,8 +328,9 @@ def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {key: map_leaves(change, part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)([map_leaves(change, part) for part in value])
+    if isinstance(value, tuple | list) and not isinstance(value, nn.utils.rnn.PackedSequence):
+        parts = [map_leaves(change, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return change(value)
 
 
@@ -357,7 +361,7 @@ def check_types(made: Callable[..., Any]) -> Callable[..., Any]:
             given = signature.bind(owner, *args, **options).arguments
         except TypeError as error:
             raise TypeError(f"{cls.__name__}: {error}") from None
-        hints = get_type_hints(made)
+        hints = _hints_of(made)
         for name in named & given.keys():
             if name in hints and not fits(given[name], hints[name]):
                 kind = signature.parameters[name].annotation
@@ -408,7 +412,17 @@ def fits(value: Any, hint: Any) -> bool:
     if kind in (int, float):
         number = numbers.Integral if kind is int else numbers.Real
         return isinstance(value, number) and not isinstance(value, bool)
-    return isinstance(value, kind) if isinstance(kind, type) else True
+    try:
+        return isinstance(value, kind) if isinstance(kind, type) else True
+    except TypeError:  # a Protocol or TypedDict
+        return True
+
+
+def _hints_of(made: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(made)
+    except NameError:  # names imported under TYPE_CHECKING only
+        return {}
 
 
 def _check_run(made: Callable[..., Any]) -> Callable[..., Any]:

@@ -227,8 +227,9 @@ class Step:
     def reduce(self, weights: Tensor) -> Tensor:
         """The scalar loss sum_i w_i L_i, times the number of ranks because data parallelism averages gradients."""
         losses = checks.at_least_float32(self.losses)
-        if weights.shape != losses.shape:
-            raise ValueError(f"weights must have shape ({len(losses)},), one per loss, got {tuple(weights.shape)}")
+        if not isinstance(weights, Tensor) or weights.shape != losses.shape:
+            got = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+            raise ValueError(f"weights must be a tensor of shape ({len(losses)},), one per loss, got {got}")
         weights = weights.to(losses.dtype)
         if weights.requires_grad:
             weights = weights.detach()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, Record
+from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, Method, Record
 from torchcurriculum.record import RecordError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 NUMBERS = [np.float32(0.5), np.int64(3), np.bool_(True), torch.tensor(0.5), np.array(0.5)]
 
@@ -77,3 +80,82 @@ def test_what_a_record_cannot_hold_is_refused_by_name_and_changes_nothing(
 def test_how_many_states_to_keep_is_a_whole_number(keep: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="keep must be a whole number, at least 1, got"):
         Checkpoint(tmp_path, keep=keep)
+
+
+class Inputs(NamedTuple):
+    x: Tensor
+    mask: Tensor
+
+
+def packed(samples: list[Any]) -> Any:
+    x = nn.utils.rnn.pack_sequence([inputs.x for inputs, _ in samples], enforce_sorted=False)
+    return x, torch.tensor([y for _, y in samples])
+
+
+def padded(inputs: Any) -> Tensor:
+    if isinstance(inputs, Inputs):
+        return inputs.x * inputs.mask
+    return nn.utils.rnn.pad_packed_sequence(inputs, batch_first=True)[0]
+
+
+@pytest.mark.parametrize("nan_strategy", ["error", "warn"])
+@pytest.mark.parametrize("collate", [None, packed], ids=["named tuple", "packed sequence"])
+def test_inputs_that_are_named_tuples_arrive_as_they_are(collate: Any, nan_strategy: Any) -> None:
+    lengths = [2 + row % 3 if collate else 3 for row in range(8)]
+    rows = [(Inputs(torch.full((size,), 1.0 + row), torch.ones(size)), row % 2) for row, size in enumerate(lengths)]
+    net = nn.Linear(1, 2)
+    curriculum = Curriculum(
+        "apw-e",
+        rows,
+        epochs=1,
+        collate_fn=collate,
+        nan_strategy=nan_strategy,
+        forward=lambda model, inputs: model(padded(inputs)[:, :1]),
+    )
+    for batch in curriculum.epoch(net):
+        assert torch.equal(padded(batch.x)[:, 0].long(), batch.index + 1)
+        curriculum.loss(net, batch).backward()
+
+
+class How(Protocol):
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class Hinted(Method):
+    """A user's method with a type hint that cannot be checked, one of whose verbs returns ``value``."""
+
+    def __init__(self, verb: str, value: Any, how: How = torch.neg) -> None:
+        super().__init__()
+        object.__setattr__(self, verb, lambda *_: value)
+
+
+class Unknown(Method):
+    """A user's method with a type hint that is imported for type checkers only."""
+
+    def __init__(self, share: Fraction | None = None) -> None:
+        super().__init__()
+
+
+def test_type_hints_that_cannot_be_checked_are_no_error() -> None:
+    assert Hinted("report", {}, len).arguments["how"] == "len"
+    assert Unknown(None).arguments == {"share": None}
+    with pytest.raises(TypeError, match="verb of Hinted must be str, got 3"):
+        Hinted(3, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("verb", "value", "words"),
+    [
+        ("weigh", [1.0] * 4, r"weights must be a tensor of shape \(4,\), one per loss, got list"),
+        ("weigh", None, r"weights must be a tensor of shape \(4,\), one per loss, got NoneType"),
+        ("plan", [0, 1], "Hinted.plan must return a tensor of rows, or None for all, got list"),
+        ("view", None, r"Hinted.view must return a Batch, such as batch.with_\(x=...\), got NoneType"),
+        ("report", {"odd": torch.ones(3)}, "'odd' of an epoch must be a number, a string"),
+    ],
+)
+def test_what_a_verb_of_a_users_method_must_return(verb: str, value: Any, words: str) -> None:
+    x = torch.rand(8, 2)
+    curriculum, net = Curriculum(Hinted(verb, value), Arrays(x, torch.arange(8) % 2), batch_size=4), nn.Linear(2, 2)
+    with pytest.raises((TypeError, ValueError), match=words):
+        for batch in curriculum.epoch(net):
+            curriculum.loss(net, batch)

@@ -113,6 +113,8 @@ def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | 
     """The planned rows, on the host; raises an error if they are not distinct rows of the set."""
     if rows is None:
         return None
+    if not isinstance(rows, Tensor):
+        raise TypeError(f"{name}.plan must return a tensor of rows, or None for all, got {type(rows).__name__}")
     rows = rows.detach().cpu().to(torch.int64).flatten()
     if not len(rows):
         raise ValueError(f"{name} planned no rows for epoch {number}; an epoch needs at least one")

@@ -81,6 +81,9 @@ class Steps:
         else:
             viewed = self.method.view(model, kept.with_(x=without_rows(kept.x), y=without_rows(kept.y)))
             viewed = kept.with_(x=padding_like(viewed.x, kept.x), y=padding_like(viewed.y, kept.y))
+        if not isinstance(viewed, Batch):
+            name, found = type(self.method).__name__, type(viewed).__name__
+            raise TypeError(f"{name}.view must return a Batch, such as batch.with_(x=...), got {found}")
         self._viewed = batch, viewed
         return viewed
 

@@ -60,7 +60,10 @@ def of_weights(weights: Tensor) -> dict[str, Any]:
 
 def row(number: int, steps: int, rows: int, method: Method, losses: Sharded) -> dict[str, Any]:
     """An epoch's row of the record: what the method reports, and summaries of its losses and weights."""
-    report = {name: value.item() if isinstance(value, Tensor) else value for name, value in method.report().items()}
+    reported = method.report().items()
+    report = {
+        name: value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for name, value in reported
+    }
     made = {"epoch": number, "steps": steps, "rows": rows, **report, **of_losses(losses.here())}
     weights = getattr(method, "weights", None)
     return {**made, **of_weights(weights)} if isinstance(weights, Tensor) else made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable
@@ -108,6 +109,18 @@ def test_weights_change_the_share_of_samples_and_keep_that_of_classes() -> None:
     each = F.cross_entropy(outputs, y, reduction="none")
     joint = method.weights * CLASS_WEIGHTS.double()[y]
     torch.testing.assert_close(ours, (joint * each).sum() / joint.sum())
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss:UserWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_half_precision_is_not_rounded_twice(name: str) -> None:
+    criterion, outputs, y = CASES[name]
+    criterion, half = copy.deepcopy(criterion), outputs.bfloat16()
+    y = y.bfloat16() if y.is_floating_point() else y
+    given = y.double() if y.is_floating_point() else y
+    exact = per_sample(criterion)(half.double(), given)
+    torch.testing.assert_close(per_sample(criterion.float())(half, y).double(), exact, rtol=1e-5, atol=1e-5)
+    assert per_sample(criterion.bfloat16())(half, y).shape == (6,)
 
 
 @pytest.mark.parametrize("wrong", [3, -1])

@@ -40,6 +40,8 @@ class PerSample(nn.Module):
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and the weight of each in the criterion's own mean; None if all weights are one."""
         _follow(self.criterion, outputs.device)
+        if not any(buffer.dtype in checks.HALVES for buffer in self.criterion.buffers()):
+            outputs, y = checks.at_least_float32(outputs), checks.at_least_float32(y)
         losses = checks.losses_of(self.criterion, outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)
         return reduce_positions(losses, y, self.criterion, self.reduction)
@@ -109,10 +111,11 @@ def _refuse_other_shapes(criterion: nn.Module, losses: Any, outputs: Tensor, y: 
 def per_sample(criterion: nn.Module) -> PerSample:
     """Per-sample losses from any ``nn`` loss that has a ``reduction``: the ``loss_fn`` of a ``Curriculum``.
 
-    Losses are those of ``reduction="none"``. Where a sample has more than one (tokens, pixels, labels), they
-    are averaged over the sample, without the positions of ``ignore_index``; a criterion that sums (``"sum"``,
-    ``"batchmean"``) is summed over the sample. Class weights multiply a sample's loss, so that it depends only on the
-    sample. PyTorch's reduced loss divides by their sum over the batch, which only ``weighted`` can do.
+    Losses are those of ``reduction="none"``; half-precision outputs are measured in float32. Where a sample has more
+    than one loss (tokens, pixels, labels), they are averaged over the sample, without the positions of
+    ``ignore_index``; a criterion that sums (``"sum"``, ``"batchmean"``) is summed over the sample. Class weights
+    multiply a sample's loss, so that it depends only on the sample. PyTorch's reduced loss divides by their sum over
+    the batch, which only ``weighted`` can do.
 
     Args:
         criterion: A loss module with a ``reduction``. It is not changed; its parameters, if any, are shared.

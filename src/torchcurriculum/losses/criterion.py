@@ -40,7 +40,8 @@ class PerSample(nn.Module):
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and the weight of each in the criterion's own mean; None if all weights are one."""
         _follow(self.criterion, outputs.device)
-        if not any(buffer.dtype in checks.HALVES for buffer in self.criterion.buffers()):
+        own = (*self.criterion.parameters(), *self.criterion.buffers())
+        if not any(tensor.dtype in checks.HALVES for tensor in own):
             outputs, y = checks.at_least_float32(outputs), checks.at_least_float32(y)
         losses = checks.losses_of(self.criterion, outputs, y)
         _refuse_other_shapes(self.criterion, losses, outputs, y)

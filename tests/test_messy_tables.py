@@ -235,3 +235,26 @@ def test_files_that_are_not_tables_yet(tmp_path: Path, raw: bytes, words: str) -
     (tmp_path / "x.csv").write_bytes(raw)
     with pytest.raises(ValueError, match=words):
         read_table(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("copy", [lambda row: str(row % 3), lambda row: f"{row % 3 + 1}.0", lambda row: "NY-"[row % 3]])
+def test_a_copy_of_the_label_is_left_out_whatever_its_kind(tmp_path: Path, copy: Callable[[int], str]) -> None:
+    path = written(tmp_path, "code,b,kind", lambda row: f"{copy(row)},{value(row)},{KINDS[row % 3]}")
+    assert [one.why for one in read_table(path).columns if one.name == "code"] == ["it is a copy of the label"]
+
+
+@pytest.mark.parametrize("told", [lambda row: row % 3 + row / 99, lambda row: 1000 * (row % 3) + row * 7 % 60])
+def test_ranges_that_tell_the_label_are_said(tmp_path: Path, told: Callable[[int], float]) -> None:
+    path = written(tmp_path, "score,b,kind", lambda row: f"{told(row)},{value(row)},{KINDS[row % 3]}")
+    notes = [note for note in read_table(path).notes if "alone predicts nearly every label" in note]
+    assert [note.split()[0] for note in notes] == ["score"]
+
+
+def test_a_rare_class_is_not_told_by_every_column(tmp_path: Path) -> None:
+    lines = [
+        f"{value(row):.3f},{'xy'[row % 7 == 0]},{'yes' if row % 5 else 'no'},{'ab'[row % 240 == 0]}"
+        for row in range(1200)
+    ]
+    path = tmp_path / "x.csv"
+    path.write_text("a,b,c,kind\n" + "\n".join(lines))
+    assert not [note for note in read_table(path).notes if "alone predicts" in note]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ColumnUse", "column_use", "decimal_mark"]
+__all__ = ["ColumnUse", "cell_texts", "column_use", "decimal_mark"]
 
 MISSING = ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "#na", "missing", "<na>")
 YES, NO = ("yes", "y", "true", "t", "on", "ja", "oui", "si", "sí"), ("no", "n", "false", "f", "off", "nein", "non")
@@ -53,6 +53,11 @@ class ColumnUse:
     why: str
     make: Callable[[], np.ndarray] | None = None
     texts: Callable[[], list[str]] | None = field(default=None)
+
+
+def cell_texts(cells: Any) -> list[str]:
+    """The cells of a pandas Series as text; "" if missing."""
+    return cells.astype("str").where(cells.notna(), "").tolist()
 
 
 def decimal_mark(samples: list[list[str]], separator: str | None) -> str:

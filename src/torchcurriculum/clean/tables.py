@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .columns import SAMPLE, ColumnUse, column_use, decimal_mark
+from .columns import SAMPLE, ColumnUse, cell_texts, column_use, decimal_mark
 from .csvfile import Layout, find_layout, records, require_file
+from .leaks import is_copy, telling_alone
 from .text import text_features
 from .userdata import Column, UserData, Watch, number_classes
 
@@ -24,7 +25,6 @@ BATCH = 20_000  # records held in memory as Python strings
 MANY = 50  # most distinct values of a numeric label
 LENGTH = 300  # characters of a cell in a preview
 NO_LABEL = ("", "na", "n/a", "nan", "null", "#n/a", "#na", "<na>")  # "none", "-" and "?" may be classes
-COPY = 0.995  # share of rows from which on a column is a copy of the label
 TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table and of the command line
 
 
@@ -97,13 +97,13 @@ def read_table(
         path=path,
         labels=labels,
         classes=classes,
-        ids=_text(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows],
+        ids=cell_texts(frame[called]) if called is not None else [f"line {lines[row]}" for row in rows],
         features=x,
         groups=groups,
         rows=rows,
         columns=columns,
         skipped=left,
-        notes=[*notes, *_telling_alone(taken, labels, x, groups)],
+        notes=[*notes, *telling_alone(taken, labels, x, groups)],
         layout=_layout(layout, target, called),
         shown=_shown(frame, taken, called),
     )
@@ -163,7 +163,7 @@ def _shown(frame: Any, taken: dict[str, ColumnUse], called: str | None) -> Calla
     held = {name: one.kind for name, one in taken.items() if one.kind not in ("id", "left out") or name == called}
 
     def shown(row: int) -> dict[str, Any]:
-        cells = {name: _text(frame[name].iloc[[row]])[0] for name in held}
+        cells = {name: cell_texts(frame[name].iloc[[row]])[0] for name in held}
         values = {name: cells[name][:LENGTH] for name, kind in held.items() if kind != "text"}
         text = "\n".join(cells[name] for name, kind in held.items() if kind == "text")
         return {"values": values, **({"text": text} if text else {})}
@@ -303,13 +303,9 @@ def _default_target(path: Path, names: list[str]) -> str:
     return found[0] if found else [*names[-1:], *named][-1]
 
 
-def _text(cells: Any) -> list[str]:
-    return cells.astype("str").where(cells.notna(), "").tolist()
-
-
 def _given(cells: Any) -> np.ndarray:
     """The labels as stripped text; "" if missing."""
-    return np.array([cell.strip() for cell in _text(cells)], dtype=object)
+    return np.array([cell.strip() for cell in cell_texts(cells)], dtype=object)
 
 
 def _refuse_label(path: Path, target: str, given: np.ndarray) -> None:
@@ -340,25 +336,9 @@ def _take_all(
             taken[name] = ColumnUse("left out", "named by --drop")
         else:
             taken[name] = column_use(name, frame[name], mark, labels if in_order else None)
-            if taken[name].kind == "category" and _is_copy(frame[name], labels):
+            if taken[name].kind in ("category", "number", "yes/no") and is_copy(frame[name], labels):
                 taken[name] = ColumnUse("left out", "it is a copy of the label")
     return taken
-
-
-def _is_copy(cells: Any, labels: np.ndarray) -> bool:
-    """Whether a column is a copy of the label: one value per class and one class per value."""
-    codes = np.unique(np.array(_text(cells), dtype=str), return_inverse=True)[1]
-    if codes.max() != labels.max():
-        return False
-    table = _counts(codes, labels)
-    best = table.argmax(1)
-    return len(set(best.tolist())) == len(best) and table.max(1).sum() >= COPY * len(labels)
-
-
-def _counts(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(values, classes) how many rows have each value and each label."""
-    classes = labels.max() + 1
-    return np.bincount(codes * classes + labels, minlength=(codes.max() + 1) * classes).reshape(-1, classes)
 
 
 def _features(
@@ -389,18 +369,3 @@ def _features(
         whole[:, start : start + block.shape[1]] = block
         start += block.shape[1]
     return whole, np.array(groups)
-
-
-def _telling_alone(taken: dict[str, ColumnUse], labels: np.ndarray, x: np.ndarray, groups: np.ndarray) -> list[str]:
-    """A sentence for each yes/no or category column that alone predicts nearly every label."""
-    notes = []
-    for place, (name, one) in enumerate(taken.items(), 1):
-        held = x[:, groups == place]
-        if one.kind not in ("category", "yes/no") or not held.shape[1]:
-            continue
-        codes = held.argmax(1) if held.shape[1] > 1 else (held[:, 0] > held[:, 0].mean()).astype(int)
-        if _counts(codes, labels).max(1).sum() >= COPY * len(labels):
-            notes.append(
-                f"{name} alone predicts nearly every label; if it was derived from the label, drop it: --drop {name!r}"
-            )
-    return notes

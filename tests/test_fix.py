@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,28 @@ def test_decisions_from_either_file(tmp_path: Path, name: str, mode: str, expect
     assert ("'=new" in log.read_text()) == (mode == "relabel")
     with pytest.raises(ValueError, match="--min-probability selects suggestions"):
         planned(proposal(source), decisions, mode, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "change"),
+    [
+        ("cp1252", lambda text: text.replace(",", ";")),
+        ("utf-16", lambda text: text.replace(",", "\t")),
+        ("utf-8-sig", lambda text: text.replace("\n", "\r\n") + ",,,,\r\n"),
+        ("utf-8", lambda text: text.replace("other,Äsche", "Other ,Äsche ")),
+    ],
+)
+def test_decisions_as_a_spreadsheet_saves_them(tmp_path: Path, encoding: str, change: Callable[[str], str]) -> None:
+    decided = [Decision(2, "-1", "other", "Äsche", "3"), Decision(0, "cat", "keep")]
+    text = change(Decisions(decided).as_csv())
+    (tmp_path / "d.csv").write_bytes(text.encode(encoding))
+    assert Decisions.read(tmp_path / "d.csv").rows == decided
+
+
+def test_a_row_that_is_not_a_number_is_named(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("row,given,decision\n2,cat,keep\n3.0,cat,keep\n")
+    with pytest.raises(ValueError, match="line 3: the column 'row' must hold a whole number, got '3.0'"):
+        Decisions.read(tmp_path / "d.csv")
 
 
 def test_a_label_of_a_person_is_not_the_proposals(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..audit.exports import spreadsheet_safe, spreadsheet_text
 from ..record.files import overwrite
+from .csvfile import find_layout, records
 from .proposal import Proposal, Source, read_json
 
 __all__ = ["DECISIONS", "Decision", "Decisions"]
@@ -144,15 +145,19 @@ class Decisions:
 
     @classmethod
     def _from_csv(cls, path: Path) -> Decisions:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = {"row", "given", "decision"} - set(reader.fieldnames or ())
-            if missing:
-                raise ValueError(f"the column {min(missing)!r} is missing")
-            rows = [{name: spreadsheet_text(row.get(name) or "") for name in COLUMNS} for row in reader]
-        return cls(
-            [
-                Decision(int(row["row"]), row["given"], row["decision"], row["label"] or None, row["id"] or None)
-                for row in rows
-            ]
-        )
+        lines = records(path, find_layout(path))  # a spreadsheet saves with other separators and encodings
+        head = [name.strip() for name in next(lines)[1]]
+        missing = {"row", "given", "decision"} - set(head)
+        if missing:
+            raise ValueError(f"the column {min(missing)!r} is missing")
+        rows = []
+        for number, cells in lines:
+            held = dict.fromkeys(COLUMNS, "") | dict(zip(head, map(spreadsheet_text, cells), strict=False))
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not held["row"].strip().isdecimal():
+                raise ValueError(f"line {number}: the column 'row' must hold a whole number, got {held['row']!r}")
+            decision = held["decision"].strip().lower()
+            label, id = held["label"].strip() or None, held["id"] or None
+            rows.append(Decision(int(held["row"]), held["given"], decision, label, id))
+        return cls(rows)

@@ -67,7 +67,7 @@ def doubts_of_losses(rows: Iterator[np.ndarray], classes: int) -> list[str]:
 def doubts_of_probabilities(
     predicted: np.ndarray, labels: np.ndarray, classes: int, held_out: float | None = None
 ) -> list[str]:
-    """Why predictions cannot be used, as sentences: too few rows, one class, or no better than chance.
+    """Why predictions cannot be used, as sentences: too few rows, one class, or hardly better than chance.
 
     Args:
         predicted: (N,) the most probable class of every row.
@@ -89,13 +89,13 @@ def doubts_of_probabilities(
     beyond = (agreed - chance) / max(1 - chance, 1e-12)
     if beyond < KNOWING or agreed - chance < SIGMAS * math.sqrt(max(chance * (1 - chance), 1e-12) / n):
         return [
-            f"The predictions are no better than chance: they agree with {agreed:.1%} of the labels, and guessing "
+            f"The predictions are hardly better than chance: they agree with {agreed:.1%} of the labels, and guessing "
             f"would with {chance:.1%}."
         ]
     largest = float(counts.max()) / n
     if held_out is not None and held_out < largest + KNOWING * (1 - largest):
         return [
-            f"The network is no better than chance on held-out rows: {held_out:.1%} of them are as labelled, and "
+            f"The network is hardly better than chance on held-out rows: {held_out:.1%} of them are as labelled, and "
             f"{largest:.1%} of the labels are of one class."
         ]
     return []

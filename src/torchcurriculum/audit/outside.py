@@ -96,7 +96,7 @@ class Opinion(NamedTuple):
 
 
 def _opinion(shares: np.ndarray, given: np.ndarray, shape: tuple[int, ...]) -> Opinion | None:
-    """A view's opinion; None where it is no better than chance."""
+    """A view's opinion; None where it is hardly better than chance."""
     if shares.shape != shape:
         raise ValueError(f"views must be probabilities of the same shape as pred_probs, {shape}, got {shares.shape}")
     doubts = doubts_of_probabilities(shares.argmax(axis=1), given, shape[1])

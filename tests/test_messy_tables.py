@@ -103,6 +103,13 @@ def test_a_missing_label_is_not_a_class(tmp_path: Path, missing: str) -> None:
     assert "left out, it has no label: line 2, line 8, line 14 and 7 more" in source.message()
 
 
+def test_the_classes_are_named_with_their_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,kind", lambda row: f"{value(row)},{('yes', 'TRUE', 'no')[row % 3 if row > 20 else 0]}")
+    assert read_table(path).columns[0].why == "'yes' 34, 'TRUE' 13, 'no' 13"
+    path = written(tmp_path, "a,kind", lambda row: f"{value(row)},k{row % 12}")
+    assert read_table(path).columns[0].why.endswith("'k7' 5 and 4 more")
+
+
 def test_classes_that_mean_nothing_found_are_classes(tmp_path: Path) -> None:
     path = written(tmp_path, "a,kind", lambda row: f"{value(row)},{('none', '-', '?')[row % 3]}")
     assert read_table(path).classes == ["-", "?", "none"]
@@ -137,6 +144,12 @@ def test_codes_with_letters_are_not_numbers(tmp_path: Path, form: str) -> None:
         tmp_path, "it,b,kind", lambda row: f"{form.format(row % 8, 'xy'[row % 5 < 2])},{value(row)},{KINDS[row % 3]}"
     )
     assert kinds(path)["it"] == "category"
+
+
+@pytest.mark.parametrize("form", ["DE{0} 3704 0044 0{1}32", "030/{0} {1} 44", "{0}-{1} {1}7 {0}2"])
+def test_numbers_in_groups_are_not_sentences(tmp_path: Path, form: str) -> None:
+    path = written(tmp_path, "it,b,kind", lambda row: f"{form.format(row + 10, row % 7)},{value(row)},{KINDS[row % 3]}")
+    assert kinds(path)["it"] == "id"
 
 
 def test_dates_of_two_forms_are_the_same_days(tmp_path: Path) -> None:
@@ -224,6 +237,9 @@ def test_utf_32_and_a_tab_as_it_is_typed(tmp_path: Path) -> None:
     [
         (b"PK\x03\x04rest", "is a spreadsheet or a zip archive, not text; save it as CSV"),
         (b"\x1f\x8b\x08\x00rest", "is compressed, not text; save it as CSV"),
+        (b'{"a": 1, "kind": "ash"}\n{"a": 2, "kind": "elm"}\n', "is JSON, not a table; save it as CSV or Parquet"),
+        (b'[\n {"a": 1, "kind": "ash"},\n {"a": 2, "kind": "elm"}]', "is JSON, not a table"),
+        (b"Trees of 2023\na,kind\n1,ash\n", "or delete the line if it does not name the columns"),
         (b'"a", "kind"\n1, "ash"\n', "has a blank before a quote; remove the blanks after separators"),
         (
             b"Trees of 2023,,\n,,\na,b,kind\n1,2,ash\n3,4,elm\n",

@@ -33,6 +33,7 @@ DATE = re.compile(r"\d{1,4}[-/. ]\w{1,9}[-/. ,]+\d{1,4}.*|[A-Za-z]{3,9} \d{1,2},
 FIT = 0.95  # share of non-missing cells that must be of a kind
 RARE = 0.1  # least share of dates of a form beside others
 SAMPLE = 1000  # cells from which the kind is guessed
+WORD = re.compile(r"\S*[^\W\d_]\S*")  # it has a letter
 WORDS = 3.0  # per cell on average, from which on a column is text
 CATEGORIES = 40  # one feature each; rarer ones share one
 FEW = 20  # distinct values of a number that is not continuous
@@ -274,7 +275,7 @@ def _date(when: Any, why: str) -> ColumnUse:
 def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list[str]) -> ColumnUse:
     """Text, a category, or an id."""
     distinct = int(known.nunique())
-    words = sum(len(cell.split()) for cell in some) / len(some)
+    words = sum(len(WORD.findall(cell)) for cell in some) / len(some)  # of DE89 3704 0044 only the first
     if words >= WORDS and distinct > max(FEW, 0.2 * len(known)):
         return ColumnUse("text", f"{words:.0f} words on average", texts=lambda: plain.where(~missing, "").tolist())
     if distinct == len(known) or (distinct > 0.9 * len(known) and (ID.search(name.strip()) or distinct > 1000)):

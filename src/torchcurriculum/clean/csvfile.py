@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import csv
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ OTHERS = {
     b"\xd0\xcf\x11\xe0": "an Excel file",
     b"\x1f\x8b": "compressed",
 }
+JSON = re.compile(rb'\s*\[?\s*\{\s*"')  # an array of objects, or one in each line
 BOMS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",  # begins as that of UTF-16
@@ -112,6 +114,8 @@ def _encoding(path: Path) -> str:
     for mark, what in OTHERS.items():
         if head.startswith(mark):
             raise ValueError(f"{path} is {what}, not text; save it as CSV")
+    if JSON.match(head):
+        raise ValueError(f"{path} is JSON, not a table; save it as CSV or Parquet")
     for mark, name in BOMS.items():
         if head.startswith(mark):
             return name
@@ -147,7 +151,10 @@ def _separator(path: Path, encoding: str) -> str:
             usual = Counter(widths[1:] or widths).most_common(1)[0][0]
             found.append((sum(width == widths[0] for width in widths) / len(widths), usual, separator))
     if not found:
-        raise ValueError(f"{path} has one column: its first line holds no separator , ; tab |; give another with --sep")
+        raise ValueError(
+            f"{path} has one column: its first line holds no separator , ; tab |; give another with --sep, or delete "
+            "the line if it does not name the columns"
+        )
     return max(found)[2]
 
 

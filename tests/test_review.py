@@ -213,7 +213,12 @@ def test_other_machines_cannot_connect(review: Review) -> None:
 def test_control_c_ends_it_cleanly(tmp_path: Path) -> None:
     proposal().write(tmp_path / "proposal.json")
     command = [sys.executable, "-u", "-m", "torchcurriculum.cli", "review", str(tmp_path), "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+
+    def heed() -> None:  # a suite in the background ignores Ctrl-C, and so would its children
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=heed, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         address = process.stdout.readline()

@@ -153,9 +153,9 @@ def _train_all(
             except Interrupted:
                 raise
             except Exception as error:
-                if not progress.trained and isinstance(error, EXPECTED):
-                    raise
                 if not progress.trained:
+                    if isinstance(error, EXPECTED):
+                        raise
                     raise ValueError(f"{run.method}, seed {run.seed}: {reason(error)}") from error
                 fail(run, reason(error))
 

@@ -90,7 +90,8 @@ def figures(what: str, words: str) -> str:
         cells = [" / ".join(f"{np.mean(list(held.values())):.2f}" for held in one) for one in pairs]
         counted = [set(one[0]) for one in pairs]
     seeds = sorted(set(map(len, counted)))
-    return f"{', '.join(cells)} ({' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])})"
+    between = ",<br>" if what == "gaps" else ", "  # a line for each method
+    return f"{between.join(cells)} ({' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])})"
 
 
 def filled(page: str) -> str:

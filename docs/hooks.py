@@ -17,6 +17,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 OF_THE_ROOT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
+WIDE = ("reproducing.md",)  # the table takes the place of the page's table of contents
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
@@ -35,6 +36,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turns links that leave docs/ into links to the pages made above; code stays as it is."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     folder = posixpath.dirname(page.file.src_uri)
     place = folder if page.file.abs_src_path is None else f"docs/{folder}"  # pages made above have no file
     parts = FENCE.split(markdown)

@@ -11,7 +11,8 @@ with a 95 % t-interval:
     <!--means A:vanilla A:mixup-->              T-ACC / E-Prop† of each
     <!--row acc A:apw-e B:apw-e@4K-->           one metric of each
 
-Runs that no file holds make it "not run yet". Verdicts are a person's.
+APWs and S-APWs are means over E-, I- and EI-weighting, as in the paper's bars. Runs that no file holds make it
+"not run yet". Verdicts are a person's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torchcurriculum.record.results import t_quantile
 
 DOCS = Path(__file__).parent.parent / "docs"
 COLUMNS = {"acc": "test_acc", "eprop": "test_eprop"}
+BARS = {"APWs": ("apw-e", "apw-i", "apw-ei"), "S-APWs": ("s-apw-e", "s-apw-i", "s-apw-ei")}
 # Runs of another recipe with the same settings, which stand in for a seed that this recipe was not run with.
 SAME = {
     "cifar10n-readings:vanilla": "cifar10n-resnet18:vanilla",
@@ -56,7 +58,10 @@ def runs() -> dict[str, dict[int, dict[str, float]]]:
 
 def values(name: str, metric: str) -> Seeds:
     """Per cent by seed; a KeyError where there is no such run."""
-    return {seed: 100 * row[COLUMNS[metric]] for seed, row in runs()[name].items()}
+    recipe, method = name.split(":", 1)
+    held = [runs()[f"{recipe}:{one}"] for one in BARS.get(method, (method,))]
+    seeds = [seed for seed in held[0] if all(seed in one for one in held)]
+    return {seed: 100 * float(np.mean([one[seed][COLUMNS[metric]] for one in held])) for seed in seeds}
 
 
 def difference(mine: Seeds, theirs: Seeds) -> str:

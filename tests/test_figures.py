@@ -51,10 +51,19 @@ def test_the_scoreboard_has_the_figures_of_the_runs() -> None:
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ") and "not run yet" in line]
     assert all(row[4].strip() == "open" for row in rows), "no verdict without runs"
     summary = json.loads((DOCS / "results" / "cifar10-n40-200.json").read_text(encoding="utf-8"))["table"]
-    key = {"method": "s-apw-e", "moment": "best", "metric": "T-ACC"}
+    key = {"method": "apw-e", "moment": "best", "metric": "T-ACC"}
     (row,) = [row for row in summary if all(row[name] == value for name, value in key.items())]
-    words = f"s-apw-e {100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}] (3 seeds)"
+    words = f"apw-e {100 * row['difference']:+.2f} [{100 * row['low']:+.2f}, {100 * row['high']:+.2f}],<br>APWs "
     assert words in page
+
+
+def test_the_bars_are_means_over_the_three_weightings() -> None:
+    values = scoreboard().values
+    three = [values(f"cifar10-n40:apw-{letters}", "eprop") for letters in ("e", "i", "ei")]
+    bars = values("cifar10-n40:APWs", "eprop")
+    assert set(bars) == {0, 1, 2}
+    for seed, value in bars.items():
+        assert value == pytest.approx(sum(one[seed] for one in three) / 3)
 
 
 def test_the_scoreboard_says_what_was_not_run() -> None:

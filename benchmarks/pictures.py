@@ -251,6 +251,7 @@ def main() -> None:
     parser.add_argument("--q", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     if options.q:
         try:
             (options.out / "q.svg").write_text(q_curve(), encoding="utf-8")
@@ -266,7 +267,6 @@ def main() -> None:
         "samples": samples(one),
         "loop": loop(),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     for name, svg in pictures.items():
         (options.out / f"{name}.svg").write_text(svg, encoding="utf-8")
         print(f"{name}.svg  {len(svg) / 1024:.0f} KiB")

@@ -50,7 +50,10 @@ def runs() -> dict[str, dict[int, dict[str, float]]]:
         held = json.loads(path.read_text(encoding="utf-8"))
         for run in held.get("runs", ()):
             if isinstance(run, dict) and isinstance(run.get("recipe"), dict):
-                found.setdefault(f"{run['recipe']['name']}:{run['method']}", {})[run["seed"]] = run["best"]
+                name, seed = f"{run['recipe']['name']}:{run['method']}", run["seed"]
+                if seed in found.setdefault(name, {}):
+                    raise RuntimeError(f"{path.name} has a second run of {name}, seed {seed}; rename one recipe")
+                found[name][seed] = run["best"]
     for name, other in SAME.items():
         found[other] = {**found.get(name, {}), **found.get(other, {})}
     return found

@@ -139,6 +139,33 @@ def test_a_step_without_a_graph_gives_the_same_weights() -> None:
     torch.testing.assert_close(shaken(MWNet(12, meta=meta)).weigh(bare), shaken(MWNet(12, meta=meta)).weigh(step))
 
 
+class Around(torch.nn.Module):
+    """A module of the user's own around a network; PyTorch does not compile its containers in place."""
+
+    def __init__(self, net: torch.nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.net(x)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_gives_the_same_weights(in_place: bool) -> None:
+    net, step, meta = problem()
+    expected = shaken(MWNet(12, meta=meta)).weigh(step)
+    compiled: Any = Around(net)
+    if in_place:
+        compiled.compile(backend="aot_eager")
+    else:
+        compiled = torch.compile(compiled, backend="aot_eager")
+    TASK.losses(compiled, step.batch)[1].sum().backward()  # compiles a backward pass that frees its buffers
+    found = Step(compiled, step.batch, *TASK.losses(compiled, step.batch))
+    loss = shaken(MWNet(12, meta=meta)).loss(found)
+    torch.testing.assert_close(found.used[0], expected)
+    loss.backward()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -153,15 +153,21 @@ def rows_of(given: Any, rows: Tensor, like: Any, device: torch.device, name: str
 
 
 def _weighted_gradient(losses: Any, net: nn.Module, step: Step, virtual: Tensor) -> Tensor:
-    """This rank's part of sum_i a_i grad L_i, from the graph of the step if it has one."""
+    """This rank's part of sum_i a_i grad L_i, from the graph of the step if it has one that can be kept."""
     virtual = virtual.detach().to(step.losses.dtype)
-    if step.losses.requires_grad:
+    if step.losses.requires_grad and not _compiled(step.model):
         leaves = [p for p in net.parameters() if p.requires_grad]
         return gradient((virtual * step.losses).sum(), leaves, retain_graph=True)
     parameters = trainable(net)
     if not len(virtual):
         return torch.cat([torch.zeros_like(leaf).flatten() for leaf in parameters.values()])
     return gradient((virtual * losses_at(losses, net, parameters)).sum(), list(parameters.values()))
+
+
+def _compiled(model: nn.Module) -> bool:
+    """Whether any part is compiled, so that a backward pass may free what a second one needs."""
+    parts = model.modules()
+    return any(distributed.uncompiled(part) is not part or part._compiled_call_impl is not None for part in parts)
 
 
 def count_rows(meta: Any, name: str = "meta") -> int:

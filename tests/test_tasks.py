@@ -120,6 +120,9 @@ def test_a_method_that_needs_classes_says_so_before_the_first_step(name: str) ->
     for data in (Arrays(x, numbers), TensorDataset(x, several), Arrays(x, several.long())):
         with pytest.raises(TypeError, match=words + r"are torch\.(float32|int64) of shape \(8,"):
             Curriculum(method, data, lambda outputs, y: outputs.sum(1))
+    for column in (whole.float(), whole[:, None]):
+        with pytest.raises(TypeError, match=r"; if they are class numbers, pass y.flatten\(\).long\(\); otherwise use"):
+            Curriculum(method, Arrays(x, column))
     Curriculum(method, Arrays(x, whole))
     Curriculum(method, Arrays(x, numbers), unpack=lambda batch: (batch[0], batch[1].long()))
     if not method.changes_batches:

@@ -167,7 +167,9 @@ def check_task(method: nn.Module, criterion: Any, y: Any) -> None:
     words = f"{type(needy).__name__} needs classes: targets must be one whole number per row, but {found}"
     told = hasattr(needy, "classes") and not isinstance(criterion, REGRESSION)
     hint = "; or pass classes=, which is 2 for several labels and for single logits" if told else ""
-    raise TypeError(f"{words}; use another method{hint}")
+    column = "if they are class numbers, pass y.flatten().long(); otherwise "
+    one = isinstance(y, Tensor) and found.startswith("are") and y.numel() == len(y)
+    raise TypeError(f"{words}; {column if one else ''}use another method{hint}")
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:

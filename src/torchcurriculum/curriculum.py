@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from . import distributed
-from .core import Batch, Forward, LossFunction, Task, checks
+from .core import Batch, Forward, LossFunction, Method, Task, checks
 from .data.batches import unpack
 from .data.identity import fingerprint, known_targets, length_of
 from .distributed import Sharded, derive, total
@@ -21,7 +21,7 @@ from .named import MethodLike, make_method
 from .record import Record
 from .shell import summary
 from .shell.hosting import Hosting
-from .shell.measuring import Measurer, device_of
+from .shell.measuring import Measurer, device_of, versions
 from .shell.order import Order, check_plan
 from .shell.reader import BatchReader
 from .shell.state import FORMAT, SETTINGS, Progress, cloned, compare_ranks, refuse_foreign, set_knobs
@@ -145,13 +145,17 @@ class Curriculum(Hosting):
         mine, number = self.batches(), self.number
         index = torch.cat(mine).to(self._device)  # one transfer for the epoch
         first = sum(map(len, mine[: self.steps_done]))
+        skipped, before = 0, versions(model)
         for step, raw in enumerate(self.read(), self.steps_done):
             last = first + len(mine[step])
             yield self.batch(raw, index[first:last], step)
             if self.number != number:
                 raise ValueError(f"epoch {self.number} began before epoch {number} was read to its end")
+            skipped += self.steps_done <= step
             self.done(step)  # even if the user skipped the loss of this batch
             first = last
+        if skipped == len(mine) and versions(model) != before:
+            self._warn_of_no_effect()
         self.finish()
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -225,6 +229,15 @@ class Curriculum(Hosting):
 
         rows = self.method.plan(self._measurer.epoch(self.number, model, last, measured, self.seed, draws))
         self._order.begin(self.number, check_plan(rows, self.n, type(self.method).__name__, self.number))
+
+    def _warn_of_no_effect(self) -> None:
+        kind = type(self.method)
+        if any(getattr(kind, verb) is not getattr(Method, verb) for verb in ("view", "weigh", "loss")):
+            warnings.warn(
+                f"the model was trained for epoch {self.number} without curriculum.loss, so {kind.__name__} weighted "
+                "nothing; train on loss = curriculum.loss(model, batch)",
+                stacklevel=3,
+            )
 
     def _fetch_rows(self, index: Tensor) -> Batch:
         """Any rows of the measuring set, planned or not, for ``Task.rows``."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, Method, Record
+from torchcurriculum import APW, Arrays, Checkpoint, Curriculum, Method, Record, weighted
 from torchcurriculum.record import RecordError
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def test_type_hints_that_cannot_be_checked_are_no_error() -> None:
         ("weigh", [1.0] * 4, r"weights must be a tensor of shape \(4,\), one per loss, got list"),
         ("weigh", None, r"weights must be a tensor of shape \(4,\), one per loss, got NoneType"),
         ("plan", [0, 1], "Hinted.plan must return a tensor of rows, or None for all, got list"),
+        ("plan", torch.arange(8) < 4, r"Hinted.plan returned a mask, but must return row numbers; return mask.nonzero"),
         ("view", None, r"Hinted.view must return a Batch, such as batch.with_\(x=...\), got NoneType"),
         ("report", {"odd": torch.ones(3)}, "'odd' of an epoch must be a number, a string"),
     ],
@@ -159,3 +160,41 @@ def test_what_a_verb_of_a_users_method_must_return(verb: str, value: Any, words:
     with pytest.raises((TypeError, ValueError), match=words):
         for batch in curriculum.epoch(net):
             curriculum.loss(net, batch)
+
+
+def test_a_model_that_is_trained_without_the_curriculums_loss_is_warned_of() -> None:
+    curriculum, net = made()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    batches = curriculum.epoch(net)
+    for batch in (next(batches), next(batches)):
+        nn.functional.cross_entropy(net(batch.x), batch.y).backward()
+        optimizer.step()
+    with pytest.warns(UserWarning, match=r"trained for epoch 1 without curriculum.loss, so APW weighted nothing"):
+        next(batches, None)
+    for step, batch in enumerate(curriculum.epoch(net)):  # a batch may be left out
+        if step:
+            curriculum.loss(net, batch).backward()
+            optimizer.step()
+    assert len(list(curriculum.epoch(net))) == 2  # and one may look at the batches of an epoch
+
+
+def test_a_batch_of_three_names_what_the_model_was_given() -> None:
+    rows = [(torch.ones(2), torch.ones(1), 1), (torch.ones(2), torch.ones(1), 0)]
+    curriculum, net = Curriculum("superloss", rows), nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"Linear was called with a tuple of 2, all of the batch but its last item"):
+        for batch in curriculum.epoch(net):
+            curriculum.loss(net, batch)
+
+
+def test_a_weighted_criterion_is_for_training_rows_only() -> None:
+    criterion, outputs, y = weighted(nn.CrossEntropyLoss(), APW(4, q=2)), torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
+    criterion.advance()
+    criterion(outputs, y, torch.arange(4))
+    before = criterion.last.clone()
+    with pytest.raises(TypeError, match=r"needs the row numbers of the batch, criterion\(outputs, y, index\)"):
+        criterion(outputs, y)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="call your own criterion on data that are not trained on"):
+        criterion(outputs + 1, y, torch.arange(4))
+    with pytest.raises(TypeError, match=r"needs the model's logits, got tuple; pass the tensor that it holds"):
+        criterion((outputs, y), y, torch.arange(4))
+    assert torch.equal(criterion.last, before)

@@ -39,7 +39,7 @@ class PerSample(nn.Module):
 
     def measure(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B,) losses, and the weight of each in the criterion's own mean; None if all weights are one."""
-        _follow(self.criterion, outputs.device)
+        _follow(self.criterion, _device_of(outputs))
         own = (*self.criterion.parameters(), *self.criterion.buffers())
         if not any(tensor.dtype in checks.HALVES for tensor in own):
             outputs, y = checks.at_least_float32(outputs), checks.at_least_float32(y)
@@ -186,15 +186,25 @@ class Weighted(nn.Module):
         if rows is not None:
             raise TypeError(f"{type(self.method).__name__} chooses rows, which a criterion cannot; use Curriculum")
 
-    def forward(self, outputs: Tensor, y: Tensor, index: Tensor) -> Tensor:
-        """The scalar loss of a batch: the criterion's own if all weights are equal.
+    def forward(self, outputs: Tensor, y: Tensor, index: Tensor | None = None) -> Tensor:
+        """The scalar loss of a training batch: the criterion's own if all weights are equal.
 
         Args:
             outputs: The model's outputs.
             y: Targets.
-            index: (B,) rows of the training set, from ``indexed(loader)``.
+            index: (B,) rows of the training set, from ``indexed(loader)``; required.
         """
-        _follow(self, outputs.device)
+        if index is None:
+            raise TypeError(
+                "a weighted criterion needs the row numbers of the batch, criterion(outputs, y, index); take them from "
+                "indexed(loader), and call your own criterion on data that are not trained on"
+            )
+        if not torch.is_grad_enabled():
+            raise RuntimeError(
+                "a weighted criterion was called without gradients, but the method remembers every loss as one of the "
+                "training set; call your own criterion on data that are not trained on"
+            )
+        _follow(self, _device_of(outputs))
         losses, share = self.losses.measure(outputs, y)
         if self.grows and len(index):
             self._grow(int(index.max()) + 1)
@@ -277,6 +287,15 @@ class _SharedStep(Step):
             return loss
         kept = total((weights * self._share).sum())
         return loss * torch.where(kept > 0, total(weights.sum()) / kept, 0.0).to(loss.dtype)
+
+
+def _device_of(outputs: Any) -> torch.device:
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"the criterion needs the model's logits, got {type(outputs).__name__}; pass the tensor that it holds, "
+            "such as outputs[0], or with Curriculum a forward function that returns it"
+        )
+    return outputs.device
 
 
 def _no_forward(model: nn.Module, x: Any) -> Any:

@@ -16,7 +16,7 @@ from ..data.batches import to_device
 from ..distributed import Sharded, evaluating, same_buffers, unwrapped
 from .reader import BatchReader, untouched_generators
 
-__all__ = ["Measurer", "device_of"]
+__all__ = ["Measurer", "device_of", "versions"]
 
 Function = Callable[[nn.Module, Batch], Tensor]
 Seed = Callable[[int], int]
@@ -107,3 +107,8 @@ def device_of(model: nn.Module) -> torch.device:
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         return tensor.device
     return torch.device("cpu")
+
+
+def versions(model: nn.Module) -> int:
+    """A number that grows when an optimizer changes the model's parameters."""
+    return sum(parameter._version for parameter in model.parameters() if not parameter.is_inference())

@@ -115,6 +115,8 @@ def check_plan(rows: Tensor | None, n: int, name: str, number: int) -> Tensor | 
         return None
     if not isinstance(rows, Tensor):
         raise TypeError(f"{name}.plan must return a tensor of rows, or None for all, got {type(rows).__name__}")
+    if rows.dtype == torch.bool:
+        raise TypeError(f"{name}.plan returned a mask, but must return row numbers; return mask.nonzero().flatten()")
     rows = rows.detach().cpu().to(torch.int64).flatten()
     if not len(rows):
         raise ValueError(f"{name} planned no rows for epoch {number}; an epoch needs at least one")

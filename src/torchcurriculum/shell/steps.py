@@ -31,6 +31,12 @@ def call(model: nn.Module, x: Any) -> Any:
                 f"{type(model).__name__} was called with a dict of {', '.join(map(str, x))} and failed ({error}); pass "
                 "forward=lambda model, x: model(**x), or unpack=lambda batch: (x, y) for another input"
             ) from error
+        if isinstance(x, tuple):
+            raise TypeError(
+                f"{type(model).__name__} was called with a tuple of {len(x)}, all of the batch but its last item, and "
+                f"failed ({error}); pass forward=lambda model, x: model(*x), or unpack=lambda batch: (x, y) to choose "
+                "input and target"
+            ) from error
         raise
 
 

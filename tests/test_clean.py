@@ -489,6 +489,20 @@ def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
     assert small.skipped[0] == ("line 120", "its class is too small to learn")
     assert by.probabilities.shape == (120, 2)
     assert by.probabilities.sum(1) == pytest.approx(np.ones(120))
+    assert small.notes[-1] == "Not examined, since these classes are too small to learn: 'rare' 6."
+
+
+def test_a_small_class_that_is_not_judged_is_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.csv",
+        {"x": lambda row: f"{number(row) + 9 * (row % 2):.3f}"},
+        label=lambda row: "rare" if row % 20 == 7 else "ab"[row % 2],
+    )
+    lines: list[str] = []
+    proposal = clean(path, review=tmp_path / "review", epochs=1, echo=lines.append)
+    note = "Not examined, since these classes are too small to learn: 'rare' 6."
+    assert note in lines
+    assert note in proposal.notes
 
 
 @pytest.fixture(scope="module")

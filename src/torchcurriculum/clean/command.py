@@ -20,7 +20,7 @@ from .page import write_page
 from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
 from .reading import read
-from .userdata import UserData
+from .userdata import UserData, named_counts
 from .views import sure_labels, train_views
 
 __all__ = ["PAGE", "clean", "propose"]
@@ -73,7 +73,10 @@ def clean(
         echo(source.message() + "\n")
         x, y, classes = source.features, source.labels, len(source.classes)
         found_by = train_folds(x, y, classes, folds, epochs, kinds=VOTERS[source.kind], seed=seed, watch=progress)
+        read_notes = len(source.notes)
         source, found_by = without_unlearnt(source, found_by)
+        for note in source.notes[read_notes:]:
+            echo(note)
         views = train_views(source, folds, seed, progress)
         found = audit(source.labels, found_by.probabilities, views=views, classes=source.classes, names=source.ids)
         sure = sure_labels(found, views)
@@ -169,6 +172,7 @@ def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
     rows = np.flatnonzero(keep[source.labels])
     gone = [(source.ids[row], "its class is too small to learn") for row in np.flatnonzero(~keep[source.labels])]
     shares = by.probabilities[rows][:, keep]
+    left = named_counts(source.labels[~keep[source.labels]], source.classes)
     small = replace(
         source,
         labels=(np.cumsum(keep) - 1)[source.labels[rows]],
@@ -177,6 +181,7 @@ def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:
         features=source.features[rows],
         rows=source.rows[rows],
         skipped=[*source.skipped, *gone],
+        notes=[*source.notes, f"Not examined, since these classes are too small to learn: {left}."],
         shown=lambda row: source.show(int(rows[row])),
     )
     return small, replace(by, probabilities=shares / shares.sum(1, keepdims=True))

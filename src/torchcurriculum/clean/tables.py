@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,7 @@ from .columns import SAMPLE, ColumnUse, cell_texts, column_use, decimal_mark
 from .csvfile import Layout, find_layout, records, require_file
 from .leaks import is_copy, telling_alone
 from .text import text_features
-from .userdata import Column, UserData, Watch, number_classes
+from .userdata import Column, UserData, Watch, named_counts, number_classes
 
 __all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
 
@@ -24,7 +23,6 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
 LINES = 200  # records in which a separator at the end is looked for
 BATCH = 20_000  # records held in memory as Python strings
 MANY = 50  # most distinct values of a numeric label
-NAMED = 8  # classes that are named when a table is read
 LENGTH = 300  # characters of a cell in a preview
 NO_LABEL = ("", "na", "n/a", "nan", "null", "#n/a", "#na", "<na>")  # "none", "-" and "?" may be classes
 TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table and of the command line
@@ -84,7 +82,7 @@ def read_table(
         )
     frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
     taken = _take_all(frame, target, id, drop, layout, labels)
-    columns = [Column(target, "label", _counted(labels, classes))]
+    columns = [Column(target, "label", named_counts(labels, classes))]
     columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
     called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
     called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
@@ -109,13 +107,6 @@ def read_table(
         layout=_layout(layout, target, called),
         shown=_shown(frame, taken, called),
     )
-
-
-def _counted(labels: np.ndarray, classes: list[str]) -> str:
-    """The classes with their rows, the largest first."""
-    counts = [(" ".join(classes[code].split())[:30], count) for code, count in Counter(labels.tolist()).most_common()]
-    more = f" and {len(counts) - NAMED:,} more" if len(counts) > NAMED else ""
-    return ", ".join(f"{name!r} {count:,}" for name, count in counts[:NAMED]) + more
 
 
 def _check_header(path: Path, frame: Any, names: list[str]) -> None:

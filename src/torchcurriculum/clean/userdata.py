@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["FEWEST", "Column", "UserData", "number_classes"]
+__all__ = ["FEWEST", "Column", "UserData", "named_counts", "number_classes"]
 
 FEWEST = 5  # rows of a class; fewer cannot be judged
+NAMED = 8  # classes that are named with their rows
 LISTED = 40  # columns that are described one by one
 Watch = Callable[[str, int, int], None]  # task, done, total
 
@@ -86,6 +87,13 @@ class UserData:
             others = sum(count for _, count in reasons.most_common()[5:])
             lines.append(f"left out for other reasons: {others}")
         return "\n".join(lines)
+
+
+def named_counts(labels: np.ndarray, classes: list[str]) -> str:
+    """The classes with their rows, the largest first."""
+    counts = [(" ".join(classes[code].split())[:30], count) for code, count in Counter(labels.tolist()).most_common()]
+    more = f" and {len(counts) - NAMED:,} more" if len(counts) > NAMED else ""
+    return ", ".join(f"{name!r} {count:,}" for name, count in counts[:NAMED]) + more
 
 
 def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[str], np.ndarray, list[str]]:

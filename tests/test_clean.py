@@ -59,6 +59,12 @@ def taken(path: Path, **options: object) -> dict[str, str]:
 # ---------------------------------------------------------------------- columns
 
 
+def test_a_misspelt_column_of_many_is_told_the_nearest_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "wide.csv", {f"feature_{place}": lambda row: str(number(row)) for place in range(300)})
+    with pytest.raises(ValueError, match=r"has no column 'Lable'; it has label, .* and 293 more$"):
+        read_table(path, label="Lable")
+
+
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
@@ -572,6 +578,24 @@ def test_labels_by_chance_are_not_a_finding(tmp_path: Path) -> None:
     assert (tmp_path / "y.csv").read_bytes() == path.read_bytes()
 
 
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
+    monkeypatch.setattr("os.access", lambda place, mode: False)
+    lines: list[str] = []
+    for options, flag in (({"review": tmp_path / "r"}, "--review"), ({"out": tmp_path / "new" / "y.csv"}, "--out")):
+        with pytest.raises(ValueError, match=f"may not be written to; choose another place with {flag}"):
+            clean(path, echo=lines.append, **options)
+    assert not lines
+
+
+def test_the_folder_in_which_one_is_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"^{tmp_path.name}-review is inside the data"):
+        clean(".")
+
+
 def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
     (tmp_path / "empty").mkdir()
@@ -583,6 +607,9 @@ def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest
         ([str(path), "--out", str(path)], "is the data itself; choose another name"),
         ([str(path), "--features", "minilm"], "no column of this table holds text"),
         ([str(tmp_path), "--review", str(tmp_path / "r")], "is inside the data"),
+        ([str(path), "--review", str(path / "r")], f"{path} is a file, so no folder can be made there; choose another"),
+        ([str(path), "--review", str(path)], "choose another place with --review"),
+        ([str(path), "--out", str(path / "r.csv")], "choose another place with --out"),
     ):
         assert main(["clean", *words]) == 2
         assert message in capsys.readouterr().err

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..audit import Audit, audit
 from .fix import Fix, label_change, planned
+from .folders import require_writable
 from .folds import VOTERS, Folds, train_folds
 from .inputs import PROPOSAL
 from .page import write_page
@@ -59,7 +60,9 @@ def clean(
         The proposal.
     """
     data = Path(data)
-    place = Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.name}-review")
+    place = (
+        Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.resolve().name}-review")
+    )
     if epochs is not None and epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {epochs}")
     if folds < 2:
@@ -68,6 +71,7 @@ def clean(
         Fix(Source(str(data), "pictures" if data.is_dir() else "table", "", label=""), []).target(out)
     if data.is_dir() and data.resolve() in place.resolve().parents:
         raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
+    require_writable(place, "--review")
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")

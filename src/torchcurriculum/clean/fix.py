@@ -17,7 +17,7 @@ from ..record.files import overwrite
 from .check import FixCheck, check_fix
 from .decisions import Decisions
 from .delimited import Delimited
-from .folders import class_files, has_parts
+from .folders import class_files, has_parts, require_writable
 from .pictures import SUFFIXES as PICTURES
 from .proposal import Proposal, Source, digest, folder_files
 from .reading import read
@@ -226,6 +226,7 @@ class Fix:
         form = self.path.suffix.lower()
         if not folder and out.suffix.lower() != form:
             raise ValueError(f"{out} must have the same format as the data; its name must end in {form}")
+        require_writable(out.parent, "--out")
         return out
 
     # ------------------------------------------------------------------ tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["class_files", "has_parts", "holds"]
+__all__ = ["class_files", "has_parts", "holds", "require_writable"]
 
 
 def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -40,6 +40,15 @@ def has_parts(folder: Path) -> bool:
 def holds(folder: Path, suffixes: tuple[str, ...]) -> int:
     """The number of files with one of the suffixes in a folder and its subfolders."""
     return sum(name.lower().endswith(suffixes) for name in _walk(folder))
+
+
+def require_writable(folder: Path, flag: str) -> None:
+    """Raises an error, which names the flag, if a folder can be neither made nor written to."""
+    above = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not above.is_dir():
+        raise ValueError(f"{above} is a file, so no folder can be made there; choose another place with {flag}")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ValueError(f"{above} may not be written to; choose another place with {flag}")
 
 
 def _walk(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from .columns import SAMPLE, ColumnUse, cell_texts, column_use, decimal_mark
 from .csvfile import Layout, find_layout, records, require_file
 from .leaks import is_copy, telling_alone
 from .text import text_features
-from .userdata import Column, UserData, Watch, named_counts, number_classes
+from .userdata import LISTED, Column, UserData, Watch, named_counts, number_classes
 
 __all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
 
@@ -23,6 +24,7 @@ SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
 LINES = 200  # records in which a separator at the end is looked for
 BATCH = 20_000  # records held in memory as Python strings
 MANY = 50  # most distinct values of a numeric label
+NEAR = 8  # columns that are named, of many
 LENGTH = 300  # characters of a cell in a preview
 NO_LABEL = ("", "na", "n/a", "nan", "null", "#n/a", "#na", "<na>")  # "none", "-" and "?" may be classes
 TABLE_OPTIONS = ("label", "id", "drop", "sep", "encoding")  # of read_table and of the command line
@@ -121,7 +123,7 @@ def _check_header(path: Path, frame: Any, names: list[str]) -> None:
 def _check_named(path: Path, names: list[str], target: str, given: list[str]) -> None:
     for name in given:
         if name not in names:
-            raise ValueError(f"{path} has no column {name!r}; it has {', '.join(names)}")
+            raise _unknown(path, names, name)
         if name == target:
             raise ValueError(
                 f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
@@ -284,12 +286,22 @@ def _once(head: list[str]) -> list[str]:
 
 def _target(path: Path, names: list[str], label: str | None) -> str:
     if label is not None and label not in names:
-        raise ValueError(f"{path} has no column {label!r}; it has {', '.join(names)}")
+        raise _unknown(path, names, label)
     target = _default_target(path, names) if label is None else label
     first = re.sub(r" \(\d+\)$", "", target)
     if f"{target} (2)" in names or (first != target and first in names):
         raise ValueError(f"{path} has two columns named {first!r}; rename one of them")
     return target
+
+
+def _unknown(path: Path, names: list[str], given: str) -> ValueError:
+    """The error for a column that a table does not have; of many columns, it names the most similar ones."""
+    held = names
+    if len(names) > LISTED:
+        alike = {name: SequenceMatcher(None, name.lower(), given.lower()).ratio() for name in names}
+        held = sorted(names, key=lambda name: -alike[name])[:NEAR]
+    more = f" and {len(names) - NEAR:,} more" if held is not names else ""
+    return ValueError(f"{path} has no column {given!r}; it has {', '.join(held)}{more}")
 
 
 def _default_target(path: Path, names: list[str]) -> str:

@@ -274,3 +274,14 @@ def test_a_rare_class_is_not_told_by_every_column(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b,c,kind\n" + "\n".join(lines))
     assert not [note for note in read_table(path).notes if "alone predicts" in note]
+
+
+@pytest.mark.parametrize(("text", "told"), [("seen by {} in row {}: a {}", True), ("seen by {} in row {}", False)])
+def test_a_text_that_names_the_label_is_told(tmp_path: Path, text: str, told: bool) -> None:
+    def line(row: int) -> str:
+        words = text.format(("Ann", "Bob")[row % 2], row, KINDS[row % 3].upper())
+        return f"{value(row)},{words},{KINDS[row % 3]}"
+
+    notes = read_table(written(tmp_path, "a,remark,kind", line), features="tfidf").notes
+    assert [note for note in notes if note.startswith("remark alone predicts nearly every label")] == notes[2:]
+    assert bool(notes[2:]) == told

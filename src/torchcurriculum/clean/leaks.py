@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,32 +39,52 @@ def is_copy(cells: Any, labels: np.ndarray) -> bool:
 
 
 def telling_alone(
-    taken: Mapping[str, ColumnUse], labels: np.ndarray, features: np.ndarray, groups: np.ndarray
+    taken: Mapping[str, ColumnUse], labels: np.ndarray, classes: Sequence[str], features: np.ndarray, groups: np.ndarray
 ) -> list[str]:
-    """A sentence for each column that alone, by its values or by ranges of them, predicts nearly every label.
+    """A sentence for each column that alone predicts nearly every label: by its values, ranges of them, or its text.
 
     Args:
         taken: The use of each column, by its name.
         labels: (N,) int64.
+        classes: Their names.
         features: (N, D).
         groups: (D,) the column of each feature, counted from 1.
     """
-    from sklearn.tree import DecisionTreeClassifier
-
-    notes, step, most = [], max(1, len(labels) // SAMPLE), np.bincount(labels).max()
+    notes, step = [], max(1, len(labels) // SAMPLE)
     for place, (name, one) in enumerate(taken.items(), 1):
         held = features[:, groups == place]
-        if one.texts is not None or not held.shape[1]:
+        if one.texts is not None:
+            told = _named_in(one.texts()[::step], labels[::step], classes)
+        elif not held.shape[1]:
             continue
-        ranges = DecisionTreeClassifier(max_leaf_nodes=int(labels.max()) + 1, random_state=0)
-        values = one.kind == "category"
-        codes = held.argmax(1) if values else ranges.fit(held[::step], labels[::step]).apply(held)
-        wrong = len(labels) - _counts(codes, labels).max(1).sum()
-        if wrong <= min((1 - COPY) * len(labels), RARE * (len(labels) - most)):
+        else:
+            told = _told(one, held, labels, step)
+        if told:
             notes.append(
                 f"{name} alone predicts nearly every label; if it was derived from the label, drop it: --drop {name!r}"
             )
     return notes
+
+
+def _told(one: ColumnUse, held: np.ndarray, labels: np.ndarray, step: int) -> bool:
+    """Whether the values of a column, or ranges of them, predict nearly every label."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    ranges = DecisionTreeClassifier(max_leaf_nodes=int(labels.max()) + 1, random_state=0)
+    values = one.kind == "category"
+    codes = held.argmax(1) if values else ranges.fit(held[::step], labels[::step]).apply(held)
+    wrong = len(labels) - _counts(codes, labels).max(1).sum()
+    return bool(wrong <= min((1 - COPY) * len(labels), RARE * (len(labels) - np.bincount(labels).max())))
+
+
+def _named_in(texts: Sequence[str], labels: np.ndarray, classes: Sequence[str]) -> bool:
+    """Whether nearly every text holds the name of its class, and of no other."""
+    places = {name.lower(): place for place, name in enumerate(classes)}
+    names = "|".join(re.escape(name) for name in sorted(places, key=len, reverse=True))
+    form = re.compile(rf"(?<!\w)(?:{names})(?!\w)")
+    found = [{places[name] for name in form.findall(text.lower())} for text in texts]
+    right = sum(held == {label} for held, label in zip(found, labels.tolist(), strict=True))
+    return right >= COPY * len(labels)
 
 
 def _counts(codes: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -105,7 +105,7 @@ def read_table(
         rows=rows,
         columns=columns,
         skipped=left,
-        notes=[*notes, *telling_alone(taken, labels, x, groups)],
+        notes=[*notes, *telling_alone(taken, labels, classes, x, groups)],
         layout=_layout(layout, target, called),
         shown=_shown(frame, taken, called),
     )

@@ -94,6 +94,7 @@ def test_a_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     lines: list[str] = []
     with Progress({("digits", "apw-e", 0): 2}, lines.append) as progress:
+        assert "0 of 1 runs" in screen.getvalue(), "the first epoch may take minutes"
         for epoch in (1, 2):
             progress.watch("digits", "apw-e", 0, row(epoch))
     shown = screen.getvalue()

@@ -67,7 +67,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._took = {recipe: [0.0, 0] for recipe, _, _ in runs}  # seconds and number of its epochs so far
         self._started = self._said = clock()
         live = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._live = _rich_live() if live else None
+        self._live = _rich_live(f"0 of {len(runs)} runs") if live else None
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -116,7 +116,7 @@ class Progress(AbstractContextManager["Progress"]):
         return (f"{recipe}  " if len(self._took) > 1 else "") + f"{method:<10} seed {seed}"
 
 
-def _rich_live() -> Any:
+def _rich_live(state: str) -> Any:
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
@@ -128,5 +128,5 @@ def _rich_live() -> Any:
     bar = BarColumn(bar_width=min(20, console.width // 7))
     rest = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True))  # cut on a narrow terminal
     live = Bar(TextColumn("{task.fields[state]}"), bar, rest, console=console, transient=True, expand=True)
-    live.add_task("", total=None, state="")
+    live.add_task("", total=None, state=state)
     return live

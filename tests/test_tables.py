@@ -220,6 +220,35 @@ def test_damage_costs_one_run_and_is_named(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().err.count("record.json is damaged: ") == 3
 
 
+def test_what_a_later_version_wrote_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    asked = ["run", "nci1", "--method", "vanilla", "--seeds", 0, 1, "--no-audit", *graphs(tmp_path)]
+    assert run(*asked) == 0
+    held, head = out / "recipe.json", out / "vanilla" / "seed-1" / "record.json"
+    known, record = held.read_text(), head.read_text()
+    later = json.dumps({**json.loads(known), "depth": 3})
+    held.write_text(later)
+    head.unlink()
+    capsys.readouterr()
+    assert run(*asked) == 2
+    words = "recipe.json has settings of a later version (depth); update torchcurriculum, or choose another folder\n"
+    assert capsys.readouterr().err == f"curriculum: {out}/{words}"
+    assert run("compare", out) == 0
+    printed = capsys.readouterr().out
+    assert "  vanilla, seed 1\nThis version does not know its settings (depth); update torchcurriculum." in printed
+    assert "curriculum run" not in printed
+    assert held.read_text() == later
+
+    held.write_text(known)
+    head.write_text(json.dumps({**json.loads(record), "format": 2}))
+    assert run(*asked) == 2
+    words = "has format 2, and this version reads format 1; a later version wrote it, so update torchcurriculum"
+    assert capsys.readouterr().err == f"curriculum: {head} {words}\n"
+    assert run("compare", out) == 0
+    assert capsys.readouterr().err == f"curriculum: {head} {words}; it is not in the table\n"
+    assert json.loads(head.read_text())["format"] == 2
+
+
 def test_relative_weights_are_kept_with_their_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

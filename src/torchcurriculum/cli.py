@@ -34,7 +34,7 @@ from .lab.recipes import RECIPES, TABLES
 from .lab.runner import run_table
 from .lab.sources import require_data
 from .lab.trainer import SAVE_SECONDS, Interrupted
-from .record import Previews, Record, RecordError
+from .record import LaterRecord, Previews, Record, RecordError
 from .record.files import overwrite
 from .report import data_names, too_large, write_report
 
@@ -248,8 +248,11 @@ def _load(folders: Sequence[Path], problems: list[str], samples: bool = True) ->
         if not samples:
             try:
                 records.append(Record.load(path, samples=False))
+            except LaterRecord as error:
+                problems.append(f"{error}; it is not in the table")
             except RecordError as error:
-                problems.append(str(error))
+                words = "it is not in the table, and the same `curriculum run` command makes it again"
+                problems.append(f"{error}; {words}")
             continue
         record, found = Record.salvage(path, samples=False)
         if record is not None and too_large(record) is None:
@@ -272,8 +275,7 @@ def _compare(options: argparse.Namespace) -> None:
     if unfinished(records):
         _say(f"{unfinished(records)} of these {len(records)} runs are unfinished; their figures are preliminary")
     for problem in problems:
-        words = "it is not in the table, and the same `curriculum run` command makes it again"
-        _say(f"curriculum: {problem}; {words}", file=sys.stderr)
+        _say(f"curriculum: {problem}", file=sys.stderr)
     for text in dict.fromkeys(text for folder in options.folders for text in missing_runs(folder)):
         _say(text)
     for path in filter(None, (options.json, options.md)):

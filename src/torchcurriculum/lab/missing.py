@@ -14,7 +14,7 @@ from typing import Any
 
 from ..clean.tables import TABLE_OPTIONS
 from ..record import Record, RecordError
-from .recipe import settings
+from .recipe import later_settings, settings
 from .recipes import RECIPES
 
 __all__ = ["OPTIONS", "missing_runs", "shell_line"]
@@ -58,6 +58,8 @@ def _text(out: Path, held: dict[str, Any], missing: list[tuple[str, int]], asked
     seeds = {name: tuple(seed for other, seed in missing if other == name) for name, _ in missing}
     lines = [f"{len(missing)} of the {asked} runs of {held.get('name')!r} in {out} are missing or unfinished:"]
     lines += [f"  {name}, seed {', '.join(map(str, lost))}" for name, lost in seeds.items()]
+    if later := later_settings(held):
+        return "\n".join([*lines, f"This version does not know its settings ({later}); update torchcurriculum.", ""])
     known = RECIPES.get(str(held.get("name")))
     wanted, own = settings(held), settings(known.as_dict()) if known else {}
     differ = [key for key in own if json.dumps(wanted.get(key)) != json.dumps(own[key])]

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from ..thresholds import Noise
 
-__all__ = ["Recipe", "base_name", "options_of", "settings"]
+__all__ = ["Recipe", "base_name", "later_settings", "options_of", "settings"]
 
+KEPT = ("digest", "from", "asked")  # what else a folder's ``recipe.json`` holds
 WORDS = ("methods", "seeds", "summary", "options", "audit")  # fields that do not change the result of a run
 
 
@@ -119,3 +120,9 @@ def settings(held: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = {one.name: held.get(one.name, one.default) for one in fields(Recipe)}
     return {key: value for key, value in {**known, **held}.items() if key not in WORDS and value is not MISSING}
+
+
+def later_settings(held: Mapping[str, Any]) -> str:
+    """The settings in a folder's ``recipe.json`` that only a later version knows, separated by commas."""
+    known = {*KEPT, *(one.name for one in fields(Recipe))}
+    return ", ".join(str(key) for key, value in held.items() if key not in known and value is not None)

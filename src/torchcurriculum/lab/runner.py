@@ -22,7 +22,7 @@ from .missing import missing_runs
 from .pool import EXPECTED, Run, reason, train_together
 from .progress import Progress
 from .provenance import environment, write_json
-from .recipe import Recipe, settings
+from .recipe import Recipe, later_settings, settings
 from .sources import digest, own_table
 from .trainer import SAVE_SECONDS, Interrupted, finished, train
 
@@ -264,6 +264,10 @@ def _refuse_other(recipe: Recipe, path: Path, told: str | None) -> dict[str, Any
     out, name = path.parent, held.get("name")
     if name != recipe.name:
         raise ValueError(f"{out} holds runs of the recipe {name!r}; choose another folder for {recipe.name!r}")
+    if later := later_settings(held):
+        raise ValueError(
+            f"{path} has settings of a later version ({later}); update torchcurriculum, or choose another folder"
+        )
     wanted = json.loads(json.dumps(recipe.as_dict()))
     if None not in (told, held.get("digest")) and held["digest"] != told:
         if _started(out):

@@ -21,7 +21,7 @@ from ..curriculum import Curriculum
 from ..data import Arrays, Rows
 from ..distributed import derive, evaluating
 from ..fast.graphs import GraphedStep
-from ..record import Previews, Record, RecordError, best_epoch
+from ..record import LaterRecord, Previews, Record, RecordError, best_epoch
 from ..thresholds import ParameterDissimilarity
 from .data import ImageFiles, Images
 from .data.digits import grey_values
@@ -54,9 +54,11 @@ class Interrupted(Exception):
 
 
 def finished(recipe: Recipe, folder: Path) -> Record | None:
-    """The record of a finished run in ``folder``, or None."""
+    """The record of a finished run in ``folder``, or None; raises an error if a later version wrote it."""
     try:
         record = Record.load(folder)
+    except LaterRecord:
+        raise
     except RecordError:
         return None
     if not record.meta.get("finished") or len(record.epochs) != recipe.epochs:

@@ -4,10 +4,20 @@
 samples, ``sinks`` other destinations of rows, and ``files`` the writer of all files of this library.
 """
 
-from .disk import FORMAT, RecordError
+from .disk import FORMAT, LaterRecord, RecordError
 from .files import name_in_errors
 from .memory import Record
 from .previews import Previews
 from .results import Summary, best_epoch, summarise
 
-__all__ = ["FORMAT", "Previews", "Record", "RecordError", "Summary", "best_epoch", "name_in_errors", "summarise"]
+__all__ = [
+    "FORMAT",
+    "LaterRecord",
+    "Previews",
+    "Record",
+    "RecordError",
+    "Summary",
+    "best_epoch",
+    "name_in_errors",
+    "summarise",
+]

@@ -26,7 +26,18 @@ import numpy as np
 
 from .files import name_in_errors, overwrite, remove_leftovers, sync
 
-__all__ = ["FORMAT", "Folder", "Found", "RecordError", "check_array", "check_name", "pack", "unpack", "write_at"]
+__all__ = [
+    "FORMAT",
+    "Folder",
+    "Found",
+    "LaterRecord",
+    "RecordError",
+    "check_array",
+    "check_name",
+    "pack",
+    "unpack",
+    "write_at",
+]
 
 FORMAT = 1
 HISTORIES = {"losses": "float32", "easy": "bits"}
@@ -36,6 +47,10 @@ PLAIN = "biufSU"  # NumPy's kinds of numbers and texts
 
 class RecordError(ValueError):
     """A record that cannot be read, with the reason."""
+
+
+class LaterRecord(RecordError):
+    """A record that a later version wrote; it must not be overwritten."""
 
 
 class Folder:
@@ -224,8 +239,12 @@ def _read_head(folder: Path, problems: list[str] | None) -> dict[str, Any]:
     if not isinstance(head.get("meta", {}), dict):
         raise RecordError(f"{path} is damaged: its meta data is not an object")
     with _collect_problems(problems):
-        if head.get("format") != FORMAT:
-            raise RecordError(f"{path} has format {head.get('format')!r}, and this version reads format {FORMAT}")
+        written = head.get("format")
+        words = f"{path} has format {written!r}, and this version reads format {FORMAT}"
+        if type(written) is int and written > FORMAT:
+            raise LaterRecord(f"{words}; a later version wrote it, so update torchcurriculum")
+        if written != FORMAT:
+            raise RecordError(words)
     return head
 
 

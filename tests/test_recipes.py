@@ -300,6 +300,11 @@ def test_a_table_is_run_recipe_by_recipe_and_compared(
         (["run", "nlp-grap"], "unknown recipe 'nlp-grap'; did you mean 'nlp-graph'"),
         (["run", "nci1"], "the recipe 'nci1' needs --data DIR"),
         (["run", "nci1", "--data", "nowhere"], "NCI1_graph_indicator.txt is missing; get it from https://"),
+        (
+            ["run", "nci1", "--data", __file__],
+            f"--data {__file__} is a file; give the folder that holds the files of nci1",
+        ),
+        (["run", "digits", "--weights", "."], " is not a file; --weights needs a local .safetensors or PyTorch file"),
         (["run", "nci1", "--method", "apw-e@dp"], "has no variant called 'apw-e@dp'; it has apw-e@pd"),
         (["run", "digits", "--method", "apw-e@pd"], "has no variant called 'apw-e@pd'; it has no variants"),
         (["run", "digits", "--method", "apx-e@pd"], "unknown method 'apx-e'; did you mean 'apw-e'"),

@@ -148,7 +148,8 @@ def first_of(names: list[str]) -> str:
 
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; --weights needs a local .safetensors or PyTorch file")
+        what = "is not a file" if path.exists() else "is missing"
+        raise FileNotFoundError(f"{path} {what}; --weights needs a local .safetensors or PyTorch file")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -161,7 +162,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except Exception as error:  # torch raises many kinds of errors, and its message advises trusting the file
-        raise ValueError(f"{path} is damaged or holds more than tensors ({type(error).__name__})") from None
+        kind = type(error).__name__
+        words = f"{path} is damaged or holds more than tensors ({kind}); save the network's state_dict() alone"
+        raise ValueError(words) from None
     for word in ("state_dict", "model"):
         held = held[word] if isinstance(held, Mapping) and isinstance(held.get(word), Mapping) else held
     if not isinstance(held, Mapping):

@@ -97,10 +97,12 @@ def load_data(recipe: Recipe, seed: int, folder: Path | None = None) -> Problem:
 
 
 def require_data(recipe: Recipe, folder: Path | None) -> None:
-    """Raises an error if a recipe needs data and ``folder`` is None."""
+    """Raises an error if a recipe needs data and ``folder`` is None, or a file where it should be a folder."""
     if folder is None and recipe.data != "digits":
         what = "FILE, the table" if recipe.data == "csv" else f"DIR, the folder of {recipe.data}"
         raise ValueError(f"the recipe {recipe.name!r} needs --data {what}")
+    if folder is not None and recipe.data not in ("digits", "csv") and folder.is_file():
+        raise ValueError(f"--data {folder} is a file; give the folder that holds the files of {recipe.data}")
 
 
 def digest(recipe: Recipe, data: Path | None) -> str | None:

@@ -184,7 +184,7 @@ def test_a_worker_that_is_told_to_stop_does_not_count_as_done(data: Path, tmp_pa
         (["--model", "gcn"], "the network 'gcn' cannot take these data"),
         (["--model", "simple-cnn"], "the network 'simple-cnn' cannot take these data"),
         (["--model", ""], "unknown network ''"),
-        (["--weights", ""], "is missing; --weights needs"),
+        (["--weights", ""], "is not a file; --weights needs"),
         (["--save-seconds", "nan"], "must be at least 0, got nan"),
         (["--save-seconds", "-1"], "must be at least 0, got -1"),
     ],

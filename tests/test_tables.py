@@ -6,10 +6,12 @@ import json
 import math
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -222,6 +224,22 @@ def test_damage_costs_one_run_and_is_named(tmp_path: Path, capsys: pytest.Captur
         path.write_text("{")
     assert run("compare", out) == 2
     assert capsys.readouterr().err.count("record.json is damaged: ") == 3
+
+
+def test_a_damaged_array_costs_one_audit_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "nci1", "--method", "vanilla", "--seeds", 0, 1, *graphs(tmp_path)]
+    assert run(*asked) == 0
+    folder = tmp_path / "runs" / "vanilla" / "seed-0"
+    np.save(folder / "labels.npy", np.load(folder / "labels.npy") + 7)
+    capsys.readouterr()
+    assert run(*asked) == 2
+    printed, errors = capsys.readouterr()
+    assert printed.count("2 seeds") == 2
+    assert "most suspicious labels" in printed
+    assert errors.startswith(f"curriculum: {folder} is damaged: ")
+    assert errors.endswith("; delete this folder, and the same command makes the run again\n")
+    shutil.rmtree(folder)
+    assert run(*asked) == 0
 
 
 def test_what_a_later_version_wrote_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

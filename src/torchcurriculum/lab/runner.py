@@ -184,7 +184,8 @@ def _conclude(recipe: Recipe, out: Path, echo: Echo, problems: list[str]) -> dic
     if runs:
         rows = table_of(runs)
         audited = {name: records for name, records in runs.items() if recipe.audit and _can_audit(records)}
-        found = {name: [audit(record) for record in records] for name, records in audited.items()}
+        made = {name: _audits(records, problems) for name, records in audited.items()}
+        found = {name: audits for name, audits in made.items() if audits}
         try:
             write_json(out / "summary.json", _summary(recipe, rows, found))
             report = _report(runs, out)
@@ -197,6 +198,18 @@ def _conclude(recipe: Recipe, out: Path, echo: Echo, problems: list[str]) -> dic
     for text in missing_runs(out):
         echo(text)
     return runs
+
+
+def _audits(records: Sequence[Record], problems: list[str]) -> list[Audit]:
+    """The audits of the records; adds a sentence to ``problems`` for each record with damaged arrays."""
+    audits = []
+    for record in records:
+        try:
+            audits.append(audit(record))
+        except ValueError as error:
+            words = "delete this folder, and the same command makes the run again"
+            problems.append(f"{record.source} is damaged: {error}; {words}")
+    return audits
 
 
 def format_audits(found: Mapping[str, Sequence[Audit]], classes: list[str] | None = None) -> str:

@@ -17,7 +17,8 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 OF_THE_ROOT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
-WIDE = ("reproducing.md", "results/cifar100.md", "results/cifar-n-resnet18.md")  # the table takes the place of the page's table of contents
+# Pages whose table takes the place of the page's table of contents.
+WIDE = ("reproducing.md", "results/cifar100.md", "results/cifar-n-resnet18.md")
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 

@@ -31,7 +31,7 @@ def train(epochs: int, batch_size: int = 64, states: Path | None = None) -> tupl
     accelerator.register_for_checkpointing(curriculum)
     if states is not None and states.exists():
         accelerator.load_state(str(states))
-    while curriculum.number < epochs:
+    while curriculum.progress()[0] < epochs:
         for batch in curriculum.epoch(model):
             with accelerator.accumulate(model):
                 loss = curriculum.loss(model, batch)

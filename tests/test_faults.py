@@ -429,6 +429,9 @@ def test_two_processes_do_not_train_one_run(tmp_path: Path, capsys: pytest.Captu
         capsys.readouterr()
         assert command_line([*command, "vanilla"]) == 2
         assert f"another process is training the run in {place}; wait for it" in capsys.readouterr().err
+        assert command_line([*command, "vanilla", "--method", "superloss"]) == 2
+        assert "failed runs: 1" in capsys.readouterr().err
+        assert Record.load(out / "superloss" / "seed-0").meta["finished"], "the other runs go on"
         other.kill()
     assert command_line([*command, "vanilla"]) == 0, "a lock goes with its process"
 

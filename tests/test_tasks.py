@@ -160,6 +160,13 @@ def test_targets_that_are_not_classes_need_a_loss_function(
             curriculum.loss(model, batch)
 
 
+class Wrapped(nn.Linear):
+    """A model that returns a dict."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        return {"logits": super().forward(x)}
+
+
 def test_labels_that_are_words_and_outputs_that_are_tuples() -> None:
     words = [(X[row], ("cat", "dog")[row % 2]) for row in range(8)]
     curriculum, model = Curriculum(Vanilla(), words), nn.Linear(2, 2)
@@ -170,6 +177,9 @@ def test_labels_that_are_words_and_outputs_that_are_tuples() -> None:
     curriculum, model = Curriculum(Vanilla(), Arrays(X, FORGOTTEN)), nn.LSTM(2, 2)
     with pytest.raises(TypeError, match="needs the model to return logits, got tuple; pass forward=lambda"):
         curriculum.loss(model, next(iter(curriculum.epoch(model))))
+    curriculum, named = Curriculum(Vanilla(), Arrays(X, FORGOTTEN)), Wrapped(2, 2)
+    with pytest.raises(TypeError, match=r"got dict; pass forward=lambda model, x: model\(x\)\['logits'\], or what"):
+        curriculum.loss(named, next(iter(curriculum.epoch(named))))
 
 
 def test_a_pair_of_tensors_is_not_a_data_set() -> None:

@@ -306,6 +306,16 @@ def test_a_checkpoint_of_another_training_set_is_refused(other: str, tmp_path: P
 # ---------------------------------------------------------------- bad input
 
 
+def test_a_checkpoint_without_a_curriculum_is_refused_and_may_be_tested(tmp_path: Path) -> None:
+    made = trainer(PACKAGES[0], max_epochs=1)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "plain.ckpt")
+    with pytest.raises(ValueError, match="the checkpoint has no state of CurriculumCallback; resume from one that was"):
+        trainer(PACKAGES[0], callback()).fit(module(), loader(), ckpt_path=tmp_path / "plain.ckpt")
+    valid = loader(batch_size=N, shuffle=False)
+    trainer(PACKAGES[0], callback()).validate(module(), valid, ckpt_path=tmp_path / "plain.ckpt", verbose=False)
+
+
 def test_a_module_without_a_criterion_and_without_the_call() -> None:
     with pytest.raises(
         RuntimeError, match=r"neither used self.criterion .* nor called self.curriculum\(losses, batch\)"

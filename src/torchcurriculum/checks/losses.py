@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -102,7 +102,8 @@ def check_class_targets(outputs: Any, y: Any) -> None:
     """
     words = "there is no loss_fn, and cross-entropy"
     if not isinstance(outputs, Tensor):
-        hint = "pass forward=lambda model, x: model(x)[0], or what picks the logits"
+        pick = "['logits']" if isinstance(outputs, Mapping) else "[0]"
+        hint = f"pass forward=lambda model, x: model(x){pick}, or what picks the logits"
         raise TypeError(f"{words} needs the model to return logits, got {type(outputs).__name__}; {hint}")
     if outputs.ndim < 2 or outputs.shape[1] < 2:
         shape = f"outputs of shape {tuple(outputs.shape)}"
@@ -189,7 +190,10 @@ def check_index(index: Tensor, n: int, size: int) -> None:
     if not isinstance(index, Tensor):
         raise TypeError(f"index must be an int64 tensor of shape ({size},), got {type(index).__name__}")
     if index.dtype != torch.int64 or index.shape != (size,):
-        raise ValueError(f"index must be int64 of shape ({size},), got {index.dtype} of shape {tuple(index.shape)}")
+        raise ValueError(
+            f"index must be int64 of shape ({size},), one row number for each loss, got {index.dtype} of shape "
+            f"{tuple(index.shape)}; a collate function must not drop rows"
+        )
     if index.device.type != "cpu" or size == 0 or torch.compiler.is_compiling():
         return
     ordered = index.sort().values

@@ -178,6 +178,14 @@ class CurriculumCallback(Callback):
         """The curriculum's state: tensors, numbers and strings. Lightning calls it on all ranks."""
         return {} if self.curriculum is None else self.curriculum.state_dict()
 
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Refuses to resume a training whose checkpoint has no curriculum, which would silently begin anew."""
+        if trainer.state.fn == "fit" and self.state_key not in checkpoint.get("callbacks", {}):
+            raise ValueError(
+                "the checkpoint has no state of CurriculumCallback; resume from one that was saved with it, or load "
+                "only the weights, module.load_state_dict(checkpoint['state_dict']), and train without ckpt_path"
+            )
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps a checkpoint's state until the curriculum exists."""
         self._state = state_dict

@@ -12,7 +12,11 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["lock_folder", "refuse_other_files"]
+__all__ = ["Busy", "lock_folder", "refuse_other_files"]
+
+
+class Busy(ValueError):
+    """Another process is training the run."""
 
 
 def refuse_other_files(folder: Path) -> None:
@@ -36,7 +40,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
+            raise Busy(
                 f"another process is training the run in {folder}; wait for it, or choose another folder (--out)"
             ) from None
         except OSError:  # a file system without locks

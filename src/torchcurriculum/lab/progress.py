@@ -109,7 +109,7 @@ class Progress(AbstractContextManager["Progress"]):
         """Reports a failed run; the others continue."""
         run = (recipe, method, seed)
         self.runs[run] = self._at[run]
-        self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0]}; the other runs continue")
+        self.echo(f"{self._name(run)}  FAILED: {words.splitlines()[0].rstrip('.')}; the other runs continue")
 
     def _name(self, run: tuple[str, str, int]) -> str:
         recipe, method, seed = run

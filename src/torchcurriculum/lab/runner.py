@@ -16,7 +16,7 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of, without_paths
-from .lock import refuse_other_files
+from .lock import Busy, refuse_other_files
 from .method_options import needs_vanilla
 from .missing import missing_runs
 from .pool import EXPECTED, Run, reason, train_together
@@ -153,7 +153,7 @@ def _train_all(
             except Interrupted:
                 raise
             except Exception as error:
-                if not progress.trained:
+                if not progress.trained and not isinstance(error, Busy):
                     if isinstance(error, EXPECTED):
                         raise
                     raise ValueError(f"{run.method}, seed {run.seed}: {reason(error)}") from error

@@ -181,6 +181,30 @@ def test_a_memory_no_better_than_guessing_is_not_believed() -> None:
     assert method.weights.max() / method.weights.min() < 1.2
 
 
+@pytest.mark.parametrize("memorised", [0.1, 0.5])
+def test_the_memory_settles_once_much_fewer_labels_are_doubted_than_before(memorised: float) -> None:
+    """The network comes to answer with some of the wrong labels; a few of them are no reason to stop."""
+    memory, labels, right = noisy(4000, 5, 0.3, "uniform", 6.0)
+    method, y = remembering(memory, labels), torch.tensor(labels)
+    first, power = float(method.rho), float(method.power)
+    answers = torch.tensor(memory, dtype=torch.float32)
+    lost = torch.tensor(~right) & (torch.rand(4000, generator=torch.Generator().manual_seed(0)) < memorised)
+    answers[lost] = torch.nn.functional.one_hot(y, 5)[lost].float()
+    for number in range(3, 20):
+        method.weigh(a_step((answers + 1e-6).log(), y))
+        begin(method, number)
+    if memorised < 0.5:
+        assert method.settled == 0
+        assert method.rho < first
+        return
+    assert method.settled == 1
+    assert method.power == power
+    before = method.predictions.clone()
+    assert float(method.predictions[lost].argmax(1).ne(y[lost]).float().mean()) > 0.9  # none is lost yet
+    method.weigh(a_step((answers + 1e-6).log(), y))
+    assert torch.equal(method.predictions, before)
+
+
 def test_held_rows_count_nothing_until_the_plain_epochs_are_over() -> None:
     n = 1000
     method = RAPW(n, plain=3)

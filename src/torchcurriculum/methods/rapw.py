@@ -40,6 +40,7 @@ HELD = 1e-6  # what a held row counts beside others
 FEWEST = 100  # rows of a set of which some are held back
 GAP = 0.1  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
+FALL, LEAST_FALL = 0.85, 0.03  # of rho: to this share of its largest value, and by at least this much
 ROUNDING = 1e-6  # added to losses before they are divided
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
@@ -74,6 +75,10 @@ class RAPW(Remembering):
       confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
       (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
+    A row's memory is that of a network which learns the row's own label, too. If rho falls by 15 % and by three points
+    below its largest value, the network memorises wrong labels through its targets: from then on the memory stays as it
+    is, with the power a of that largest value.
+
     These targets count by d, and the labels as they are by 1 - d. The weights stay uniform until the memory is better
     than guessing. RAPW needs no noise rate, no clean labels and no extra pass. If ``loss_fn`` is not cross-entropy, its
     L stands for the given label's part: with t divided by its sum, the loss is :math:`t_y L - r \sum_{k \ne y} t_k \log
@@ -95,6 +100,7 @@ class RAPW(Remembering):
             equal but for the held rows.
         rho: The expected share of wrong labels; 0 in the plain epochs and without doubt, when all are believed.
         doubt: d, in [0, 1]; after the plain epochs it does not fall.
+        settled: 1 once the memory stays as it is.
         at_odds: Share of labels that the surest tenth of the rows contradicted at the end of the plain epochs.
 
     Example:
@@ -127,6 +133,9 @@ class RAPW(Remembering):
     usual: Tensor
     doubt: Tensor
     at_odds: Tensor
+    peak: Tensor
+    peak_power: Tensor
+    settled: Tensor
 
     def __init__(
         self, n: int, plain: int, decay: float = 0.85, caution: float = 2.0, classes: int | None = None
@@ -141,7 +150,7 @@ class RAPW(Remembering):
         self.register_buffer("means", torch.zeros(0))
         self.register_buffer("table", torch.zeros(0))  # (C * C,)
         self.register_buffer("power", torch.tensor(FIRST_POWER))
-        for name in ("learned", "trust", "doubt", "rho", "sure", "uneven"):
+        for name in ("learned", "trust", "doubt", "rho", "sure", "uneven", "peak", "peak_power", "settled"):
             self.register_buffer(name, torch.tensor(0.0))
         self.register_buffer("at_odds", torch.tensor(1.0))  # until something is known
         self._target: Tensor | None = None  # of the current batch
@@ -174,6 +183,8 @@ class RAPW(Remembering):
 
     def plan(self, epoch: Epoch) -> None:
         """Estimates how labels err, after the plain epochs; every row is visited."""
+        if self.settled:
+            return
         known = self.labels >= 0
         any_known = self.predictions.numel() > 0 and bool(known.any())
         if any_known:
@@ -186,6 +197,20 @@ class RAPW(Remembering):
         if self.classes is not None:
             self.trust.fill_(1)
             return
+        self._count(known)
+        sample = known.nonzero().squeeze(1)
+        sample = sample[:: -(-len(sample) // SAMPLE)]
+        memory, labels = _normal(self.predictions[sample]), self.labels[sample].long()
+        self._believe(likeliest_power(memory, self.means, labels, self._table()), known)
+        if self.rho >= self.peak:
+            self.peak.copy_(self.rho)
+            self.peak_power.copy_(self.power)
+        elif self.rho < FALL * self.peak and self.peak - self.rho > LEAST_FALL:
+            self.settled.fill_(1)
+            self._believe(self.peak_power, known)
+
+    def _count(self, known: Tensor) -> None:
+        """T, how labels err, counted from the memory; v at the first time."""
         classes = self.predictions.shape[1]
         first = not self.sure  # later counts would confirm the network's own confusions
         if first:
@@ -196,10 +221,12 @@ class RAPW(Remembering):
             sharp = sharpen(memory, self.means, FIRST_POWER)
             counts += (sharp**self.sure).T @ F.one_hot(labels, classes).to(sharp.dtype)
         self.table.copy_(channel(counts).flatten())
-        sample = known.nonzero().squeeze(1)
-        sample = sample[:: -(-len(sample) // SAMPLE)]
-        memory, labels = _normal(self.predictions[sample]), self.labels[sample].long()
-        self.power.fill_(likeliest_power(memory, self.means, labels, self._table()))
+        if first:
+            self.uneven.copy_(unevenness(counts))
+
+    def _believe(self, power: Tensor | float, known: Tensor) -> None:
+        """What follows from the memory to this power: the trust in it, f, and rho."""
+        self.power.fill_(power)
         right, agreed, learned = (torch.zeros((), dtype=torch.float64, device=known.device) for _ in range(3))
         for memory, labels in self._known():
             sharp = sharpen(memory, self.means, self.power)
@@ -207,9 +234,7 @@ class RAPW(Remembering):
             right += belief.double().sum()
             agreed += _of(sharp, labels).double().sum()
             learned += (belief * _of(memory, labels)).double().sum()
-        if first:
-            self.uneven.copy_(unevenness(counts))
-        self.trust.copy_(self.doubt * trust(agreed / known.sum(), classes))
+        self.trust.copy_(self.doubt * trust(agreed / known.sum(), self.predictions.shape[1]))
         self.learned.copy_(learned / right.clamp_min(1e-30))
         self.rho.copy_(self.trust * (1 - right / known.sum()))
 
@@ -267,7 +292,7 @@ class RAPW(Remembering):
             early = plausible(step.losses, self.usual[labels.clamp_min(0)], self.doubt)[:, None].to(target.dtype)
             target = torch.where(self.late > 0, target, early * target)
         self._target = target
-        self.update_average(step, now)
+        self.update_average(step, now, self.settled)
         self.labels.index_copy_(0, step.index, labels.to(self.labels.dtype))
         return step.normalise(self._target.sum(1).double().log())
 

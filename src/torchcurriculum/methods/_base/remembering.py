@@ -51,12 +51,16 @@ class Remembering(Resizing, Method):
         if self.predictions.numel() and was != now:
             raise ValueError(f"the model had {was} outputs and has {now} now; make a new {type(self).__name__}")
 
-    def update_average(self, step: Step, probabilities: Tensor) -> Tensor:
-        """(B, C) the running means of the batch, after updating them with these predictions."""
+    def update_average(self, step: Step, probabilities: Tensor, settled: Tensor | None = None) -> Tensor:
+        """(B, C) the running means of the batch, after updating them with these predictions.
+
+        They stay as they are if ``settled``, a number, is not zero.
+        """
         self.check_outputs(probabilities)
         if not self.predictions.numel():
             self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])
         mean = self.predictions[step.index]
-        mean = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
+        found = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
+        mean = found if settled is None else torch.where(settled > 0, mean, found)
         self.predictions.index_copy_(0, step.index, mean)
         return mean

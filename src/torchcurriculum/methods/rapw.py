@@ -40,7 +40,7 @@ HELD = 1e-6  # what a held row counts beside others
 FEWEST = 100  # rows of a set of which some are held back
 GAP = 0.1  # more loss of held rows than of others: less is chance, not memory
 LEAST = 0.25  # of the plain epochs: losses of the first ones go up and down
-FALL, LEAST_FALL = 0.85, 0.03  # of rho: to this share of its largest value, and by at least this much
+FALL, LEAST_FALL = 0.8, 0.03  # of rho: to this share of its largest value, and by at least this much
 ROUNDING = 1e-6  # added to losses before they are divided
 CHUNK = 1 << 22  # numbers of the memory that are looked at together
 
@@ -75,7 +75,7 @@ class RAPW(Remembering):
       confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
       (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
-    A row's memory is that of a network which learns the row's own label, too. If rho falls by 15 % and by three points
+    A row's memory is that of a network which learns the row's own label, too. If rho falls by a fifth and by three points
     below its largest value, the network memorises wrong labels through its targets: from then on the memory stays as it
     is, with the power a of that largest value.
 

@@ -313,8 +313,8 @@ class RAPW(Remembering):
         return step.with_(losses=torch.where(labels < 0, losses, own * losses + scale * others)).reduce(weights)
 
     def report(self) -> Mapping[str, Any]:
-        """rho, the doubt about labels, the trust in the memory, its power, f and v, and what the audit asks for."""
-        names = ("rho", "doubt", "trust", "power", "learned", "uneven", "at_odds")
+        """rho, d, the trust in the memory, its power, f, v, what the audit asks for, and whether the memory settled."""
+        names = ("rho", "doubt", "trust", "power", "learned", "uneven", "at_odds", "settled")
         return {name: getattr(self, name) for name in names}
 
     def _targets(self, index: Tensor, labels: Tensor) -> Tensor:

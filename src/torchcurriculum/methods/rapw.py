@@ -75,9 +75,9 @@ class RAPW(Remembering):
       confuse similar classes (v near 1): labels are then replaced in full, and sure rows count more. Random labels
       (v near 0) say nothing about their rows: these count less, the less the network has learned.
 
-    A row's memory is that of a network which learns the row's own label, too. If rho falls by a fifth and by three points
-    below its largest value, the network memorises wrong labels through its targets: from then on the memory stays as it
-    is, with the power a of that largest value.
+    A row's memory is that of a network which learns the row's own label, too. If rho falls by a fifth and by three
+    points below its largest value, the network memorises wrong labels through its targets: from then on the memory
+    stays as it is, with the power a of that largest value.
 
     These targets count by d, and the labels as they are by 1 - d. The weights stay uniform until the memory is better
     than guessing. RAPW needs no noise rate, no clean labels and no extra pass. If ``loss_fn`` is not cross-entropy, its

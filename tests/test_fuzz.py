@@ -197,8 +197,9 @@ def test_weights_of_a_method_of_your_own(values: list[float], shape: tuple[int, 
         loss = step.reduce(weights)
     if outcome.error is not None:
         assert outcome.clear()
-        assert shape != (3,) or not weights.to(step.losses.dtype).isfinite().all()
+        assert shape != (3,) or not weights.to(step.losses.dtype).isfinite().all() or (weights < 0).any()
     else:
+        assert (weights.to(step.losses.dtype) >= 0).all()
         assert weights.isfinite().all()
         if weights.abs().max() < 1e30:
             assert loss.isfinite()

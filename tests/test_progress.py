@@ -75,6 +75,15 @@ def test_one_display_for_a_table_counts_each_recipe_by_what_its_epochs_take() ->
     assert lines[-1].endswith("3 of 3 runs, 0 s left")
 
 
+def test_the_time_left_does_not_count_the_start_for_every_epoch() -> None:
+    lines: list[str] = []
+    clock = Clock(0.0)
+    progress = Progress({("digits", "apw-e", run): 10 for run in range(4)}, lines.append, clock)
+    clock.now += 60.0  # reading data
+    progress.watch("digits", "apw-e", 0, row(1, seconds=2.0))
+    assert progress.left(clock.now) == pytest.approx(39 * 2.0)
+
+
 def test_nothing_but_text_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     assert Progress({})._live is None

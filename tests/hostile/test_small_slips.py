@@ -148,6 +148,7 @@ def test_type_hints_that_cannot_be_checked_are_no_error() -> None:
     [
         ("weigh", [1.0] * 4, r"weights must be a tensor of shape \(4,\), one per loss, got list"),
         ("weigh", None, r"weights must be a tensor of shape \(4,\), one per loss, got NoneType"),
+        ("weigh", torch.tensor([1.0, -1.0, 1.0, -0.5]), r"weights of rows \[\d, \d\] are negative; a weight must be"),
         ("plan", [0, 1], "Hinted.plan must return a tensor of rows, or None for all, got list"),
         ("plan", torch.arange(8) < 4, r"Hinted.plan returned a mask, but must return row numbers; return mask.nonzero"),
         ("view", None, r"Hinted.view must return a Batch, such as batch.with_\(x=...\), got NoneType"),

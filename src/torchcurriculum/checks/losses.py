@@ -174,12 +174,15 @@ def check_task(method: nn.Module, criterion: Any, y: Any) -> None:
 
 
 def check_weights(loss: Tensor, weights: Tensor, index: Tensor) -> None:
-    """Refuses non-finite weights; only on a CPU, since elsewhere this would synchronise the step."""
-    if loss.device.type != "cpu" or torch.compiler.is_compiling() or math.isfinite(loss.item()):
+    """Refuses negative and non-finite weights; only on a CPU, since elsewhere this would synchronise the step."""
+    if loss.device.type != "cpu" or torch.compiler.is_compiling():
         return
-    if not all_finite(weights):
+    if not math.isfinite(loss.item()) and not all_finite(weights):
         rows = index[(~weights.isfinite()).to(index.device)]
         raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are NaN or infinite")
+    if bool((weights < 0).any()):
+        rows = index[(weights < 0).to(index.device)]
+        raise ValueError(f"the method's weights of rows {rows[:8].tolist()} are negative; a weight must be at least 0")
 
 
 def check_index(index: Tensor, n: int, size: int) -> None:
@@ -191,8 +194,8 @@ def check_index(index: Tensor, n: int, size: int) -> None:
         raise TypeError(f"index must be an int64 tensor of shape ({size},), got {type(index).__name__}")
     if index.dtype != torch.int64 or index.shape != (size,):
         raise ValueError(
-            f"index must be int64 of shape ({size},), one row number for each loss, got {index.dtype} of shape "
-            f"{tuple(index.shape)}; a collate function must not drop rows"
+            f"index must be int64 of shape ({size},), got {index.dtype} of shape {tuple(index.shape)}; it holds one "
+            "row number for each loss, and a collate function must not drop rows"
         )
     if index.device.type != "cpu" or size == 0 or torch.compiler.is_compiling():
         return

@@ -83,6 +83,8 @@ class Progress(AbstractContextManager["Progress"]):
         run, epoch, now = (recipe, method, seed), row["epoch"], self.clock()
         epochs, done = self.runs[run], row["epoch"] == self.runs[run]
         self._at[run] = epoch
+        if not self.trained and row.get("seconds"):
+            self._started = max(self._started, now - row["seconds"])  # reading data and compiling happen once
         self.trained += 1
         taken = self._took[recipe]
         taken[0], taken[1] = taken[0] + (row.get("seconds") or 1.0), taken[1] + 1

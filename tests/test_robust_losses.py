@@ -266,6 +266,7 @@ def test_drw_counts_the_labels_once() -> None:
         (lambda: DRW(start=-1), "start must be a whole number, at least 0, got -1"),
         (lambda: DRW(1, beta=1.0), r"beta must be a number in \[0, 1\)"),
         (lambda: DRW(1, counts=[3, 0]), r"counts must hold the rows of each class.*got \[3, 0\]"),
+        (lambda: DRW(1, counts="E"), "counts must hold the rows of each class, got str"),  # type: ignore[arg-type]
         (lambda: Focal()(torch.zeros(3), LABELS), r"Focal takes logits of shape \(B, C\), got .*\(3,\)"),
         (lambda: Focal()(logits(), LABELS[:3]), r"Focal takes labels \(B,\) .* or probabilities .* shape \(3,\)"),
         (lambda: Focal()(logits(), LABELS.double()), "Focal takes labels"),

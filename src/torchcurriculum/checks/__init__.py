@@ -1,7 +1,7 @@
 """Checks of what users pass in: losses, indices and knobs. Errors say what was passed and what to do."""
 
 from .arguments import Guarded, check_types, fits, forwards, plain
-from .knobs import FLOATS, describe, map_leaves, one_of, real, row_values, suggest, whole
+from .knobs import FLOATS, class_counts, describe, map_leaves, one_of, real, row_values, suggest, whole
 from .losses import (
     HALVES,
     NAN_LOSS,
@@ -32,6 +32,7 @@ __all__ = [
     "check_task",
     "check_types",
     "check_weights",
+    "class_counts",
     "describe",
     "fits",
     "forwards",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FLOATS", "describe", "map_leaves", "one_of", "real", "row_values", "suggest", "whole"]
+__all__ = ["FLOATS", "class_counts", "describe", "map_leaves", "one_of", "real", "row_values", "suggest", "whole"]
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 
@@ -110,3 +110,17 @@ def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
         parts = [map_leaves(change, part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return change(value)
+
+
+def class_counts(counts: Any) -> Tensor:
+    """(C,) the rows of each class, as a tensor."""
+    try:
+        known = torch.as_tensor(counts)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"counts must hold the rows of each class, got {type(counts).__name__}: {error}") from error
+    if known.ndim != 1 or len(known) < 2 or not bool((known > 0).all()):
+        raise ValueError(
+            f"counts must hold the rows of each class, at least 1 for each of 2 or more classes, got {counts!r:.80}; "
+            "use torch.bincount(labels)"
+        )
+    return known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -187,7 +186,9 @@ class ClassBalanced(_ClassLoss):
     def __init__(self, counts: Tensor | Sequence[int], beta: float = 0.9999) -> None:
         super().__init__()
         checks.real("beta", beta, "[0, 1)", "0 is cross-entropy")
-        self.register_buffer("weights", imbalance.effective_weights(_counts(counts), beta), persistent=False)
+        self.register_buffer(
+            "weights", imbalance.effective_weights(checks.class_counts(counts), beta), persistent=False
+        )
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The weighted cross-entropy."""
@@ -214,7 +215,7 @@ class LogitAdjusted(_ClassLoss):
     def __init__(self, counts: Tensor | Sequence[int], tau: float = 1.0) -> None:
         super().__init__()
         checks.real("tau", tau, "[0, inf)", "0 is cross-entropy")
-        self.register_buffer("shift", tau * imbalance.log_priors(_counts(counts)), persistent=False)
+        self.register_buffer("shift", tau * imbalance.log_priors(checks.class_counts(counts)), persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy of the adjusted logits."""
@@ -246,7 +247,7 @@ class LDAM(_ClassLoss):
         checks.real("margin", margin, "[0, inf)", "0 is cross-entropy")
         checks.real("scale", scale, "(0, inf)")
         self.scale = scale
-        self.register_buffer("margins", imbalance.class_margins(_counts(counts), margin), persistent=False)
+        self.register_buffer("margins", imbalance.class_margins(checks.class_counts(counts), margin), persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The cross-entropy with margins; ``targets`` are labels (B,)."""
@@ -286,17 +287,3 @@ class ForwardCorrected(_ClassLoss):
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The corrected cross-entropy."""
         return robust.forward_corrected(logits, targets, self.transition)
-
-
-def _counts(counts: Any) -> Tensor:
-    """(C,) checked counts."""
-    try:
-        known = torch.as_tensor(counts)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"counts must hold the rows of each class, got {type(counts).__name__}: {error}") from error
-    if known.ndim != 1 or len(known) < 2 or not bool((known > 0).all()):
-        raise ValueError(
-            f"counts must hold the rows of each class, at least 1 for each of 2 or more classes, got {counts!r:.80}; "
-            "use torch.bincount(labels)"
-        )
-    return known

@@ -52,10 +52,7 @@ class DRW(Resizing, Method):
         self.start, self.beta = checks.whole("start", start, 0), beta
         self.register_buffer("log_weights", torch.zeros(0, dtype=torch.float64))
         if counts is not None:
-            known = torch.as_tensor(counts)
-            if known.ndim != 1 or not len(known) or not bool((known > 0).all()):
-                raise ValueError(f"counts must hold the rows of each class, at least 1 of each, got {counts!r:.60}")
-            self._count(known)
+            self._count(checks.class_counts(counts))
 
     @classmethod
     def for_run(  # type: ignore[override]

@@ -203,6 +203,9 @@ def test_the_memory_settles_once_much_fewer_labels_are_doubted_than_before(memor
     assert float(method.predictions[lost].argmax(1).ne(y[lost]).float().mean()) > 0.9  # none is lost yet
     method.weigh(a_step((answers + 1e-6).log(), y))
     assert torch.equal(method.predictions, before)
+    method.predictions[7] = 0.0  # a row that comes later still gets a memory
+    method.weigh(a_step((answers + 1e-6).log(), y))
+    torch.testing.assert_close(method.predictions[7] / method.predictions[7].sum(), answers[7], rtol=0, atol=1e-5)
 
 
 def test_held_rows_count_nothing_until_the_plain_epochs_are_over() -> None:

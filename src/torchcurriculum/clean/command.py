@@ -60,9 +60,8 @@ def clean(
         The proposal.
     """
     data = Path(data)
-    place = (
-        Path(review) if review is not None else Path(f"{data.stem if data.is_file() else data.resolve().name}-review")
-    )
+    name = data.stem if data.is_file() else data.resolve().name
+    place = Path(f"{name}-review" if review is None else review)
     if epochs is not None and epochs < 1:
         raise ValueError(f"--epochs must be at least 1, got {epochs}")
     if folds < 2:

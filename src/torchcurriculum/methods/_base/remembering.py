@@ -54,13 +54,14 @@ class Remembering(Resizing, Method):
     def update_average(self, step: Step, probabilities: Tensor, settled: Tensor | None = None) -> Tensor:
         """(B, C) the running means of the batch, after updating them with these predictions.
 
-        They stay as they are if ``settled``, a number, is not zero.
+        If ``settled``, a number, is not zero, those that exist stay as they are.
         """
         self.check_outputs(probabilities)
         if not self.predictions.numel():
             self.predictions = probabilities.new_zeros(self.n, probabilities.shape[1])
         mean = self.predictions[step.index]
         found = self.keep * mean + (1 - self.keep) * probabilities.detach().to(mean.dtype)
-        mean = found if settled is None else torch.where(settled > 0, mean, found)
-        self.predictions.index_copy_(0, step.index, mean)
-        return mean
+        if settled is not None:
+            found = torch.where((settled > 0) & (mean.sum(1, keepdim=True) > 0), mean, found)
+        self.predictions.index_copy_(0, step.index, found)
+        return found

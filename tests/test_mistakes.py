@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from torchcurriculum.clean.tables import read_table
 from torchcurriculum.cli import main
 from torchcurriculum.lab import provenance
 from torchcurriculum.lab.data import load_image_folder
+from torchcurriculum.lab.lock import lock_folder
 from torchcurriculum.lab.provenance import environment
 from torchcurriculum.lab.recipes import RECIPES
 from torchcurriculum.lab.trainer import train
@@ -139,6 +141,21 @@ def test_a_run_that_another_process_has_finished_is_not_trained_again(data: Path
     again = train(recipe, "vanilla", 0, tmp_path / "run", lambda *_: told.append(1), data)
     assert told == []
     assert again.epochs == first.epochs
+
+
+def test_commands_that_claim_a_folder_at_the_same_time_are_all_remembered(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(command(data, out)) == 0
+    path = out / "recipe.json"
+    before = json.loads(path.read_text(encoding="utf-8"))
+    second = Thread(target=main, args=[[*command(data, out, method="vanilla", seed=1)]])
+    with lock_folder(out):  # as another command does while it reads and writes
+        second.start()
+        second.join(timeout=2)
+        provenance.write_json(path, before | {"asked": [*before["asked"], ["ema", 7]]})
+    second.join()
+    asked = json.loads(path.read_text(encoding="utf-8"))["asked"]
+    assert asked == [["vanilla", 0], ["ema", 7], ["vanilla", 1]]
 
 
 def test_a_run_is_not_finished_before_all_of_it_is_written(
@@ -429,3 +446,26 @@ def test_a_hook_that_is_gone_is_refused_later_as_well() -> None:
         with pytest.raises(TypeError, match=f"APW.{hook} "):
             setattr(method, hook, True)
         assert not hasattr(method, hook)
+
+
+@pytest.mark.parametrize("how", ["method", "mixin", "grandchild"])
+@pytest.mark.parametrize("name", ["weight", "weights", "weigh_", "planning", "losses"])
+def test_a_misspelt_verb_is_refused(name: str, how: str) -> None:
+    def verb(self: Method, *given: Any) -> None: ...
+
+    if how == "mixin":
+        kind = type("Mine", (type("Mixin", (), {name: verb}), Method), {})
+    else:
+        kind = type("Mine", (Method,), {name: verb})
+    if how == "grandchild":
+        kind = type("Mine", (kind,), {})
+    with pytest.raises(TypeError, match=rf"Mine overrides none of plan, view, weigh, loss, report, .*{name}"):
+        kind()
+
+
+@pytest.mark.parametrize("verb", ["plan", "view", "weigh", "loss", "report"])
+def test_helpers_beside_a_verb_and_methods_without_either_are_fine(verb: str) -> None:
+    def function(self: Method, *given: Any) -> None: ...
+
+    type("Mine", (Method,), {verb: function, "weights_of": function})()
+    type("Mine", (Method,), {"share": 0.5})()

@@ -250,6 +250,9 @@ class Step:
         raise TypeError(f"the method needs {what}, which this loop does not provide; use Curriculum.loss(model, batch)")
 
 
+VERBS = ("plan", "view", "weigh", "loss", "report")
+
+
 class Method(checks.Guarded, distributed.RowState):
     """A curriculum: which samples to learn from now, how they look, and how much they count.
 
@@ -258,6 +261,15 @@ class Method(checks.Guarded, distributed.RowState):
     """
 
     needs_classes = False  # True if targets must be one whole number per row
+
+    def __init__(self) -> None:
+        super().__init__()
+        own = [name for name in dir(type(self)) if name not in dir(Method) and callable(getattr(type(self), name))]
+        if own and not any(getattr(type(self), verb) is not getattr(Method, verb) for verb in VERBS):
+            raise TypeError(
+                f"{type(self).__name__} overrides none of {', '.join(VERBS)}, so it would change nothing; it has "
+                f"{', '.join(own)}, which nobody calls"
+            )
 
     def plan(self, epoch: Epoch) -> Tensor | None:
         """Rows to visit in this epoch, int64 and each at most once; None means all."""

@@ -29,8 +29,11 @@ def refuse_other_files(folder: Path) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Creates a run's folder and locks it against other processes; the lock is released when the process ends."""
+def lock_folder(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Creates a folder and locks it against other processes; the lock is released when the process ends.
+
+    If another process holds the lock, waits for it or raises ``Busy``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
@@ -38,7 +41,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     place = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(place, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise Busy(
                 f"another process is training the run in {folder}; wait for it, or choose another folder (--out)"

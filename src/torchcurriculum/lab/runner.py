@@ -16,7 +16,7 @@ from ..audit import Audit, audit, class_names, one_line
 from ..checkpoint import GracefulStop
 from ..record import Record, RecordError, Summary
 from .compare import format_published, format_table, table_of, without_paths
-from .lock import Busy, refuse_other_files
+from .lock import Busy, lock_folder, refuse_other_files
 from .method_options import needs_vanilla
 from .missing import missing_runs
 from .pool import EXPECTED, Run, reason, train_together
@@ -255,15 +255,14 @@ def _auditor(found: Mapping[str, Sequence[Audit]]) -> str:
 def _claim(recipe: Recipe, out: Path, data: Path | None) -> bool:
     """Writes the recipe and the place of its data to the folder; returns whether the folder is new to it."""
     path, told = out / "recipe.json", digest(recipe, data)
-    known, kept = path.exists(), dict[str, Any]()
-    if known:
-        kept = _refuse_other(recipe, path, told)
-    else:
+    if not path.exists():
         refuse_other_files(out)
-    out.mkdir(parents=True, exist_ok=True)
-    asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
-    where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data.resolve())}
-    write_json(path, {**recipe.as_dict(), **where, "asked": list(asked)})
+    with lock_folder(out, wait=True):  # another command may be claiming it for other methods or seeds
+        known = path.exists()
+        kept = _refuse_other(recipe, path, told) if known else {}
+        asked = dict.fromkeys([*kept.get("asked", ()), *product(recipe.methods, recipe.seeds)])
+        where = {"digest": told or kept.get("digest"), "from": None if data is None else str(data.resolve())}
+        write_json(path, {**recipe.as_dict(), **where, "asked": list(asked)})
     return not known
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchcurriculum import methods
+from torchcurriculum import Arrays, Curriculum, methods
 from torchcurriculum.functional.pacing import buckets_in_use, difficulty_order, pace, rank_within, subset_size
 from torchcurriculum.methods import LambdaStep
 
@@ -164,3 +164,19 @@ def test_bad_knobs_are_refused(options: dict[str, object], words: str) -> None:
         LambdaStep(4, **{"grow": 2, **options})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         LambdaStep(0, grow=2)
+
+
+@pytest.mark.parametrize("rows", [160, 161, 165, 170])
+@pytest.mark.parametrize("name", ["lambda-step", "baby-step", "competence", "spl"])
+def test_steps_are_those_that_were_made(name: str, rows: int) -> None:
+    # Of 17 rows in batches of 16 the last row joins the batch before it: one step, not two.
+    torch.manual_seed(0)
+    method = methods.build(name, rows, 12, batch_size=16)
+    model = torch.nn.Linear(2, 3)
+    data = Arrays(torch.randn(rows, 2), torch.randint(3, (rows,)))
+    curriculum, made = Curriculum(method, data, batch_size=16), 0
+    for _ in range(12):
+        for batch in curriculum.epoch(model):
+            curriculum.loss(model, batch).backward()
+            made += int(curriculum.number > method.warmup)  # type: ignore[operator]
+        assert int(method.steps) == made  # type: ignore[arg-type]

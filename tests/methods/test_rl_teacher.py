@@ -101,9 +101,36 @@ def test_scores_leave_out_what_nobody_has_seen() -> None:
     assert scores[:2].tolist() == [-1.0, -3.0]
     assert scores[2].isnan()
     history = torch.tensor([[math.inf, 1.0, 1.0], [math.inf, 2.0, 2.0]])
-    assert append_scores(history, torch.tensor([5.0, math.nan, 2.0])).tolist() == [[math.inf, 1, 1], [5, 2, 2]]
+    new = append_scores(history, torch.tensor([5.0, math.nan, 2.0]), torch.tensor([True, False, True]))
+    assert new.tolist() == [[math.inf, 1, 2], [5, 2, 2]]
     assert slope(torch.tensor([[math.inf], [2.0]])).tolist() == [0.0]
     assert moving_average(torch.tensor([1.0, 1.0]), torch.tensor([math.inf, 0.0]), 0.5).tolist() == [1.0, 0.5]
+
+
+def _mastered(policy: str, first: float, passes: bool) -> tuple[list[int], list[float]]:
+    """The tasks chosen in 30 epochs, where task 0 is at a loss of zero from the second on and task 1 gets better."""
+    method = RLTeacher(4, 0, policy, torch.tensor([0, 0, 1, 1]), picks=1, epsilon=0.0, window=3)  # type: ignore[arg-type]
+    chosen = []
+    for number in range(1, 31):
+        losses = torch.tensor([first if number == 1 else 0.0, 4.1 - 0.1 * number]).repeat_interleave(2)
+        last = losses + 1 if passes else losses  # what training saw
+        rows = method.plan(Epoch(number, 4, last, lambda losses=losses: losses))
+        assert rows is not None
+        chosen.append(int(rows[0]) // 2)
+    return chosen, method.values.tolist()
+
+
+@pytest.mark.parametrize("passes", [True, False], ids=["pass", "running"])
+def test_a_score_that_stays_is_a_reward_of_zero(passes: bool) -> None:
+    # Online: Q_0 = 0.1, 0.09, 0.081, ... by the equation, Q_1 = 0.1 (1 - 0.9^k), which is larger from epoch 9 on.
+    chosen, values = _mastered("online", first=1.0, passes=passes)
+    assert chosen[1:8] == [0] * 7
+    assert chosen[8:] == [1] * 22
+    assert values == pytest.approx([0.1 * 0.9 ** (28 if passes else 7), 0.1 * (1 - 0.9**29)], abs=1e-6)
+    # Window: of -1, 0, 0, 0 the slope is 0.3; of 0, 0, 0, 0 it is 0, and that of task 1 is 0.1.
+    assert _mastered("window", first=1.0, passes=passes)[0][5:] == [1] * 25
+    # A loss of zero from the start is a score, too.
+    assert _mastered("online", first=0.0, passes=passes)[0][2:] == [1] * 28
 
 
 def test_a_task_that_was_never_rewarded_comes_first() -> None:

@@ -76,25 +76,24 @@ def moving_average(values: Tensor, rewards: Tensor, rate: float) -> Tensor:
     return torch.where(rewards.isfinite(), rate * rewards + (1 - rate) * values, values)
 
 
-def append_scores(history: Tensor, scores: Tensor) -> Tensor:
-    """Appends the newest score of each task; a task without a new score keeps its history.
-
-    A task that was not measured has no score (NaN) or exactly its last one.
+def append_scores(history: Tensor, scores: Tensor, measured: Tensor) -> Tensor:
+    """Appends the newest score of each task; a task that was not measured keeps its history.
 
     Args:
         history: (K + 1, T) scores, oldest first; infinite where there was none yet.
         scores: (T,) current scores.
+        measured: (T,) bool.
 
     Returns:
         (K + 1, T).
 
     Example:
-        >>> append_scores(torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0]))
+        >>> history, scores = torch.tensor([[1.0, 5.0], [2.0, 6.0]]), torch.tensor([3.0, 6.0])
+        >>> append_scores(history, scores, measured=torch.tensor([True, False]))
         tensor([[2., 5.],
                 [3., 6.]])
     """
-    new = scores.isfinite() & (scores != history[-1])
-    return torch.where(new, torch.cat([history[1:], scores[None]]), history)
+    return torch.where(measured, torch.cat([history[1:], scores[None]]), history)
 
 
 def slope(scores: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ class JTT(Method):
     Differences from the paper: there the second stage trains another model from the start, and rows of E are drawn
     lambda times as often. Here the same run continues unless you start the second stage with a new model and optimizer,
     for example in a second run with ``errors=method.errors``; and rows count lambda times, which in a batch without
-    rows of E is the average loss. The authors' code adds lambda copies, so its rows count lambda + 1 times; this
-    follows the paper.
+    rows of E is the average loss. The authors' code adds lambda copies, so its rows count lambda + 1 times, and
+    takes the errors that were made while training in the last of the T epochs; this follows the paper.
 
     Args:
         n: Rows of the training set.

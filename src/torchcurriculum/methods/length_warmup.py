@@ -22,8 +22,8 @@ class LengthWarmup(Method):
     in epochs, so that it grows with every step. With ``lengths`` nothing is cut: an epoch trains on the rows of length
     at most :math:`l_t`, or the shortest, and :math:`l_{max}` is the longest; t then counts whole epochs.
 
-    What differs from the paper, by its authors' code in DeepSpeed: t and T count steps there. Both discard the rest of
-    a sequence instead of packing it into later batches.
+    What differs from the paper, by its authors' code in DeepSpeed: t and T count steps there, and the first step has
+    t = 1, not 0. Both discard the rest of a sequence instead of packing it into later batches.
 
     Args:
         n: Rows of the training set.

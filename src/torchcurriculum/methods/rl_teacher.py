@@ -38,9 +38,9 @@ class RLTeacher(Method):
     - ``"window"``: Q is the slope of the last K changes of score;
     - ``"sampling"``: Q is one of the last K changes, drawn at random (after Thompson); it needs no other exploration.
 
-    Rewards are of all tasks, as in the paper's batch formulation: the measuring pass sees all of them anyway. With
-    ``measure="running"`` only trained tasks get new scores, so forgetting of the others is not noticed, and epsilon
-    should be larger. Tasks without a reward are chosen first.
+    Rewards are of all tasks, as in the paper's batch formulation: the measuring pass sees all of them anyway, and a
+    task whose score stays has a reward of 0. With ``measure="running"`` only trained tasks get new scores, so
+    forgetting of the others is not noticed, and epsilon should be larger. Tasks without a reward are chosen first.
 
     Differences from the paper: its teacher chooses one task for each step, and ours half of them for an epoch, because
     an epoch on one of ten tasks is a tenth of an epoch (``picks=1`` is the paper's). Its scores are accuracies of tasks
@@ -56,7 +56,7 @@ class RLTeacher(Method):
         picks: Tasks of an epoch, by default half of them; 1 is the paper's, which then makes an epoch as short as a
             task, and all of them is plain training.
         rate: alpha in (0, 1], the authors' 0.1.
-        window: K >= 1 changes of score, the authors' 10.
+        window: K >= 1 changes of score; the authors' windows have 10 scores, and that of ``"sampling"`` 10 changes.
         exploration: ``"epsilon"`` or ``"boltzmann"``.
         epsilon: The share of random choices, the authors' 0.1.
         temperature: Of the Boltzmann distribution, in units of the mean |Q|, since losses have no fixed scale.
@@ -126,11 +126,13 @@ class RLTeacher(Method):
         if epoch.number == self.warmup + 1 and not self.given:
             self.tasks.copy_(difficulty_groups(losses, self.count))
         tasks, before = self.tasks.cpu().long(), self.history.cpu()
-        history = append_scores(before, task_scores(losses, tasks, self.count))
+        scores = task_scores(losses, tasks, self.count)
+        measured = scores.isfinite() & self._measured(scores != before[-1], losses, epoch)
+        history = append_scores(before, scores, measured)
         held = int(self.held)
         if self.policy != "naive" or held in (0, self.window):
             generator = epoch.generator("rl-teacher")
-            values = self._value(before, history, held, generator)
+            values = self._value(torch.where(measured, history[-1] - before[-1], torch.nan), history, held, generator)
             self.values.copy_(values)
             self._pick(values, history[-2].isinf(), generator)
         self.history.copy_(history)
@@ -141,10 +143,15 @@ class RLTeacher(Method):
         """The tasks of the epoch and the largest |Q|."""
         return {"tasks": self.picked.nonzero().flatten().tolist(), "value": self.values.abs().max()}
 
-    def _value(self, before: Tensor, history: Tensor, held: int, generator: torch.Generator) -> Tensor:
+    def _measured(self, changed: Tensor, losses: Tensor, epoch: Epoch) -> Tensor:
+        """(T,) all after a measuring pass; without one the losses are the last ones, and only trained tasks have new."""
+        if not torch.equal(losses.double(), epoch.last.cpu().double()):
+            return torch.ones_like(changed)
+        return changed | self.picked.cpu()
+
+    def _value(self, rewards: Tensor, history: Tensor, held: int, generator: torch.Generator) -> Tensor:
         values = self.values.cpu()
         if self.policy == "online":
-            rewards = torch.where(history[-1] != before[-1], history[-1] - before[-1], torch.inf)
             return moving_average(values, rewards, self.rate)
         if self.policy == "naive":
             return moving_average(values, slope(history), self.rate) if held else values

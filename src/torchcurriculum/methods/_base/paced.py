@@ -32,9 +32,10 @@ class Paced(Method, ABC):
         scheme: Weights within the selection; ``power`` and ``ratio`` are its knobs.
         power: See ``functional.self_paced_weights``.
         ratio: See ``functional.self_paced_weights``.
-        batch_size: Rows of the global batch; then t counts optimizer steps instead of epochs. The rows of an epoch are
-            chosen at its start, so the share stays the same until its last step; while the set is small, epochs are
-            short.
+        batch_size: Rows of the global batch; then t counts batches instead of epochs, which are the optimizer steps
+            unless gradients are accumulated. A last smaller batch counts, also if ``drop_last`` leaves it out. The
+            rows of an epoch are chosen at its start, so the share stays the same until its last step; while the set is
+            small, epochs are short.
 
     Attributes:
         weights: (N,) float64, summing to one; zero for rows not in use.
@@ -80,7 +81,10 @@ class Paced(Method, ABC):
     @staticmethod
     def steps_of(rows: int, batch_size: int | None) -> int:
         """The length of an epoch over ``rows`` rows: its steps, or one if time is counted in epochs."""
-        return 1 if batch_size is None else math.ceil(rows / checks.whole("batch_size", batch_size))
+        if batch_size is None:
+            return 1
+        size = checks.whole("batch_size", batch_size)
+        return math.ceil(rows / size) - (rows > size and rows % size == 1 < size)  # one row joins the batch before it
 
     @property
     def weights(self) -> Tensor:

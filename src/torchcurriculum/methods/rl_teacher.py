@@ -144,7 +144,7 @@ class RLTeacher(Method):
         return {"tasks": self.picked.nonzero().flatten().tolist(), "value": self.values.abs().max()}
 
     def _measured(self, changed: Tensor, losses: Tensor, epoch: Epoch) -> Tensor:
-        """(T,) all after a measuring pass; without one the losses are the last ones, and only trained tasks have new."""
+        """(T,) all after a measuring pass; without one, losses are the last ones, and only trained tasks have new."""
         if not torch.equal(losses.double(), epoch.last.cpu().double()):
             return torch.ones_like(changed)
         return changed | self.picked.cpu()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from torchcurriculum import APW, Arrays, Batch, Curriculum, Epoch, Method, Record, Vanilla
 from torchcurriculum.data.batches import unpack
@@ -220,6 +220,76 @@ def test_data_sets_that_cannot_be_weighed_are_refused() -> None:
         Curriculum(Vanilla(), Arrays(X, Y), batch_size=0)
     with pytest.raises(ValueError, match="there are 3 inputs and 22 targets"):
         Arrays(X[:3], Y)
+    with pytest.raises(TypeError, match=r"^y must be a tensor, got ndarray; pass torch.as_tensor\(y\)$"):
+        Arrays(X, Y.numpy())  # type: ignore[arg-type]
+
+
+def sorting(samples: list[Any]) -> Any:
+    return default_collate(sorted(samples, key=lambda sample: -float(sample[0][0])))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_collate_function_that_sorts_is_refused(workers: int) -> None:
+    curriculum = Curriculum(Vanilla(), Items(), batch_size=8, collate_fn=sorting, workers=workers)
+    with pytest.raises(ValueError, match="changes the order of its samples, so row numbers would not match"):
+        go_through(curriculum, net())
+
+
+def test_a_second_model_on_a_batch_is_refused() -> None:
+    first, second = net(), net()
+    curriculum = Curriculum("superloss", Arrays(X, Y), epochs=2, batch_size=8)
+    for batch in curriculum.epoch(first):
+        curriculum.loss(first, batch)
+        curriculum.loss(first, batch)  # as LBFGS does
+        with pytest.raises(ValueError, match="computed with another model.*; make a Curriculum for each model"):
+            curriculum.loss(second, batch)
+
+
+def test_rows_come_from_the_data_set_s_own_functions() -> None:
+    class Plates(Items):
+        batch = torch.zeros(22)  # no function
+
+    class Zeros(Arrays):
+        def __getitem__(self, row: int) -> Any:
+            return torch.zeros(3), self.y[row]
+
+    class Ones(Zeros):
+        def batch(self, index: torch.Tensor, generator: torch.Generator | None = None) -> Any:
+            return torch.ones(len(index), 3), self.y[index]
+
+    expected = {Plates(): X, Zeros(X, Y): torch.zeros_like(X), Ones(X, Y): torch.ones_like(X), Arrays(X, Y): X}
+    for data, inputs in expected.items():
+        for batch in Curriculum(Vanilla(), data, batch_size=8).epoch(net()):
+            assert torch.equal(batch.x, inputs[batch.index])
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.clone, torch.Tensor.numpy, torch.Tensor.tolist])
+@pytest.mark.parametrize("rows", [22, 200])
+def test_a_state_with_other_values_for_each_row_is_refused(kind: Any, rows: int) -> None:
+    def made(weights: torch.Tensor) -> Curriculum:
+        data = Arrays(torch.zeros(rows, 3), torch.zeros(rows, dtype=torch.int64))
+        return Curriculum("given-weights", data, method_options={"weights": kind(weights)})
+
+    weights = torch.linspace(0.1, 1, rows)
+    made(weights).load_state_dict(made(weights).state_dict())
+    with pytest.raises(ValueError, match="other knobs .*weights") as caught:
+        made(weights).load_state_dict(made(weights.flip(0)).state_dict())
+    assert rows == 22 or len(str(caught.value)) < 300
+
+
+def test_a_method_may_have_a_scalar_tensor() -> None:
+    class Sharp(Method):
+        def __init__(self, power: torch.Tensor) -> None:
+            super().__init__()
+            self.register_buffer("power", power)
+
+        def weigh(self, step: Any) -> torch.Tensor:
+            return step.normalise(-self.power * step.losses.detach())
+
+    curriculum = Curriculum(Sharp(torch.tensor(0.5)), Arrays(X, Y), batch_size=8)
+    go_through(curriculum, net())
+    with pytest.raises(ValueError, match="power"):
+        Curriculum(Sharp(torch.tensor(0.25)), Arrays(X, Y), batch_size=8).load_state_dict(curriculum.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,7 @@ class Curriculum(Hosting):
             **cloned({"rows": self.rows, "last": self._steps.last.whole(), "measured": measured}),
             "method": cloned(self.method.state_dict()),
             "epochs": [dict(row) for row in self.record.epochs],
+            "outputs": {} if self._steps.outputs is None else cloned(self._steps.outputs.state_dict()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], knobs: Literal["same", "given", "state"] = "same") -> None:
@@ -320,10 +321,16 @@ class Curriculum(Hosting):
         last, measured, self._started = self._steps.last.values, state["measured"], time.perf_counter()
         self._steps.last = Sharded(last.copy_(state["last"]))  # in place: a captured step writes to this buffer
         self._measured = None if measured is None else Sharded(measured.clone().to(last.device))
+        if self._steps.outputs is not None:
+            self._steps.outputs.load_state_dict(state.get("outputs") or {})
         self.record.restore(state["epochs"])
-        if self.samples and state["epochs"] and self.record.folder is not None and not self.record.has("losses"):
-            where = self.record.folder
-            warnings.warn(f"the record {where} lacks epochs of the state; per-sample values are lost", stacklevel=2)
+        if self.samples and state["epochs"] and distributed.is_first() and not self.record.has("losses"):
+            where = self.record.folder or "in memory"
+            warnings.warn(
+                f"the record {where} lacks epochs of the state; per-sample values are lost. Give a folder (record=), "
+                "and the same one in the run that resumes",
+                stacklevel=2,
+            )
 
     def _follow(self, device: torch.device) -> None:
         if self._steps.last.values.device != device:

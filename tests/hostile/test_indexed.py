@@ -41,3 +41,22 @@ def test_equal_targets_decide_nothing_yet() -> None:
         for _ in indexed(DataLoader(rows, batch_size=5, collate_fn=sorting)):
             seen += 1
     assert seen == 2
+
+
+class Wrapped(DataLoader[Any]):
+    """As Accelerate's loaders: iterates over another loader."""
+
+    def __iter__(self) -> Any:
+        return iter(DataLoader(ROWS, batch_size=5))
+
+
+def test_a_loader_that_does_not_use_its_sampler_is_refused() -> None:
+    with pytest.raises(TypeError, match="does not use its own sampler.*; pass the one it was made from"):
+        list(indexed(Wrapped(ROWS, batch_size=5)))
+
+
+def test_a_collate_function_that_was_replaced_is_used() -> None:
+    loader = DataLoader(ROWS, batch_size=5)
+    assert isinstance(next(iter(indexed(loader)))[1], list)
+    loader.collate_fn = keeping
+    assert isinstance(next(iter(indexed(loader)))[1], dict)

@@ -134,6 +134,45 @@ def test_given_and_suggested_labels_are_known(run: Callable[..., Record], tmp_pa
     assert np.allclose(record.arrays["mean_probabilities"].sum(1), 1, atol=2e-3)
 
 
+def test_a_resumed_run_has_the_same_outputs(tmp_path: Path) -> None:
+    from torchcurriculum import Curriculum
+    from torchcurriculum.data import Arrays
+
+    def made(name: str) -> Curriculum:
+        x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+        data = Arrays(x, (x[:, 0] > 0).long())
+        curriculum = Curriculum("vanilla", data, batch_size=8, samples=True, record=tmp_path / name)
+        curriculum.keep_outputs()
+        return curriculum
+
+    def train(curriculum: Curriculum, net: nn.Module, steps: int) -> None:
+        for _, batch in zip(range(steps), curriculum.epoch(net), strict=False):
+            curriculum.loss(net, batch).backward()
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    parameter.sub_(parameter.grad)
+
+    nets = [nn.Linear(4, 2) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    whole, first, again = made("whole"), made("cut"), None
+    for _ in range(3):
+        train(whole, nets[0], 6)
+    train(first, nets[1], 6)
+    train(first, nets[1], 2)
+    again = made("cut")
+    state = first.state_dict()
+    again.load_state_dict(state)
+    train(again, nets[1], 6)
+    train(again, nets[1], 6)
+    assert set(whole.record.arrays) == {"labels", "predicted", "mean_probabilities"}
+    for name, values in whole.record.arrays.items():
+        assert np.array_equal(again.record.arrays[name], values), name
+    with pytest.raises(ValueError, match="'outputs' of the state must be shares, visits, labels of 40 rows"):
+        made("other").load_state_dict({**state, "outputs": {"shares": torch.zeros(3, 2)}})
+    with pytest.warns(UserWarning, match="the record in memory lacks epochs of the state; per-sample values are lost"):
+        Curriculum("vanilla", whole.train_set, batch_size=8, samples=True).load_state_dict(state)
+
+
 def test_outputs_of_other_forms_are_left_alone() -> None:
     from torchcurriculum import Curriculum
     from torchcurriculum.data import Arrays

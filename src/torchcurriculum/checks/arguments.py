@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from .knobs import whole
 
 __all__ = ["REMOVED", "Guarded", "check_types", "fits", "forwards", "plain"]
 
+MANY = 100  # numbers of a list that are told apart by a checksum
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 REMOVED = {  # hooks of version 0.1, and what to do instead
     "views": "nothing: overriding view is enough",
@@ -90,11 +92,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(part) for part in value]
+        many = len(value) > MANY and all(isinstance(part, int | float) for part in value)
+        return plain(np.asarray(value, dtype=float)) if many else [plain(part) for part in value]
     if isinstance(value, Tensor):
-        digest = hashlib.blake2b(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes(), digest_size=3)
-        return f"{str(value.dtype)[6:]} {tuple(value.shape)} {digest.hexdigest()}"
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        return _checksum(str(value.dtype)[6:], tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+    if hasattr(value, "__array__"):  # of NumPy or pandas
+        array = np.asarray(value)
+        as_it_is = not array.ndim or array.dtype.kind not in "biuf"
+        return plain(array.tolist()) if as_it_is else _checksum(str(array.dtype), array.shape, array.tobytes())
     return getattr(value, "__qualname__", type(value).__name__)
+
+
+def _checksum(kind: str, shape: tuple[int, ...], held: bytes) -> str:
+    return f"{kind} {shape} {hashlib.blake2b(held, digest_size=3).hexdigest()}"
 
 
 def fits(value: Any, hint: Any) -> bool:

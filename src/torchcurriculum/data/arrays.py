@@ -64,6 +64,9 @@ class Arrays(Rows):
     def __init__(
         self, x: Tensor, y: Tensor, augment: Callable[[Tensor, torch.Generator], Tensor] | None = None
     ) -> None:
+        for name, given in (("x", x), ("y", y)):
+            if not isinstance(given, Tensor):
+                raise TypeError(f"{name} must be a tensor, got {type(given).__name__}; pass torch.as_tensor({name})")
         if len(x) != len(y):
             raise ValueError(f"there are {len(x)} inputs and {len(y)} targets")
         self.x, self.y, self.augment = x, y, augment

@@ -42,7 +42,9 @@ class _Recorder:
 
 
 # One shadow for each loader, so that persistent workers stay alive from epoch to epoch.
-_SHADOWS: weakref.WeakKeyDictionary[DataLoader[Any], tuple[DataLoader[Any], _Recorder]] = weakref.WeakKeyDictionary()
+_SHADOWS: weakref.WeakKeyDictionary[DataLoader[Any], tuple[DataLoader[Any], _Recorder, Any]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class indexed:
@@ -120,28 +122,27 @@ class _Indexed:
         return self.queue.popleft() if self.queue else None
 
 
-class _InOrder:
-    """Wraps a collate function and checks that it keeps the order of its samples, until one batch proves it."""
+class InOrder:
+    """Wraps a collate function and checks by the targets that it keeps the order of its samples."""
 
     def __init__(self, collate: Any) -> None:
-        self.collate, self.sure = collate, False
+        self.collate = collate
 
     def __call__(self, samples: Any) -> Any:
         batch = self.collate(samples)
-        if not self.sure and isinstance(samples, list):
+        if isinstance(samples, list):
             before, after = _targets(samples), _target(batch)
             if before is not None and isinstance(after, Tensor) and before.shape == after.shape:
-                self._compare(before, after.to(before))
+                _refuse_permuted(before, after.to(before))
         return batch
 
-    def _compare(self, before: Tensor, after: Tensor) -> None:
-        if torch.equal(before, after):
-            self.sure = len(before.unique()) > 1
-        elif torch.equal(before.sort().values, after.sort().values):
-            raise ValueError(
-                "the collate function changes the order of its samples, so row numbers would not match; "
-                "sort inside the model, or yield a row number with each sample and use that"
-            )
+
+def _refuse_permuted(before: Tensor, after: Tensor) -> None:
+    if not torch.equal(before, after) and torch.equal(before.sort().values, after.sort().values):
+        raise ValueError(
+            "the collate function changes the order of its samples, so row numbers would not match; "
+            "sort inside the model, or yield a row number with each sample and use that"
+        )
 
 
 def _targets(samples: list[Any]) -> Tensor | None:
@@ -162,17 +163,22 @@ def _shadow(loader: DataLoader[Any]) -> tuple[DataLoader[Any], _Recorder]:
     """A shallow copy of the loader with a recording batch sampler; the user's loader is not changed."""
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
     sampler = getattr(loader, name)
-    if loader not in _SHADOWS or _SHADOWS[loader][1].sampler is not sampler:
+    made = _SHADOWS.get(loader)
+    if made is None or made[1].sampler is not sampler or made[2] is not loader.collate_fn:
         shadow, recorder = copy.copy(loader), _Recorder(sampler)
         vars(shadow)[name] = recorder  # DataLoader forbids plain assignment after its construction
         if loader.collate_fn not in (default_collate, default_convert):
-            vars(shadow)["collate_fn"] = _InOrder(loader.collate_fn)
+            vars(shadow)["collate_fn"] = InOrder(loader.collate_fn)
         vars(shadow)["_iterator"] = None
-        _SHADOWS[loader] = shadow, recorder
-    return _SHADOWS[loader]
+        made = _SHADOWS[loader] = shadow, recorder, loader.collate_fn
+    return made[0], made[1]
 
 
 def _as_index(rows: Any) -> Tensor:
+    if rows is None:
+        raise TypeError(
+            "this loader does not use its own sampler, as those of Accelerate; pass the one it was made from"
+        )
     index = torch.as_tensor(rows)
     if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
         raise TypeError(f"the sampler yields {index.dtype}, not row numbers")

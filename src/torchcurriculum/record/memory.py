@@ -102,7 +102,10 @@ class Record:
         if not self.epochs:
             raise RecordError(f"this record has no complete epoch yet, so it holds no per-sample {name!r}")
         if not self.has(name):
-            raise RecordError(f"this record holds no per-sample {name!r}; run with samples=True to keep them")
+            raise RecordError(
+                f"this record holds no per-sample {name!r}; run with samples=True to keep them, and into a folder "
+                "(record=) if the run is resumed"
+            )
         if len(rows) < len(self.epochs):
             raise RecordError(f"this record holds {name!r} of only {len(rows)} of its {len(self.epochs)} epochs")
         return (unpack(name, row, self.n) for row in rows[: len(self.epochs)])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed import total
+from ..distributed import is_first, total
 
-__all__ = ["Outputs"]
+__all__ = ["PARTS", "Outputs"]
 
+PARTS = ("shares", "visits", "labels")
 LARGEST = 2**28  # most values to keep, rows times classes
 
 
@@ -58,6 +61,19 @@ class Outputs:
         held = torch.zeros(self.n, classes, dtype=torch.float32) if self.shares is None else self.shares
         labels = torch.zeros(self.n, dtype=torch.float64) if self.shares is None else self.labels
         self.shares, self.visits, self.labels = (part.to(logits.device) for part in (held, self.visits, labels))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What all ranks have noted; empty if nothing. All ranks must call it."""
+        if self.shares is None:
+            return {}
+        visits, labels = total(self.visits), total(self.labels * self.visits)
+        return dict(zip(PARTS, (total(self.shares), visits, labels / visits.clamp_min(1)), strict=True))
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restores a state; the first rank goes on with all of it."""
+        self.shares, self.visits, self.labels = None, torch.zeros(self.n), torch.zeros(self.n)
+        if state and is_first():
+            self.shares, self.visits, self.labels = (state[name].clone() for name in PARTS)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """For ``record.set_array``: ``labels``, ``predicted``, ``mean_probabilities``; empty until all rows were seen.

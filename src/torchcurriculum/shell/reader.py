@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from ..data.arrays import Arrays
 from ..data.batches import LOADER_OPTIONS, FixedBatches
+from ..data.loaders import InOrder
 
 __all__ = ["BatchReader", "untouched_generators"]
 
@@ -49,7 +50,7 @@ class BatchReader:
     ) -> None:
         if foreign := [name for name in options or () if name not in LOADER_OPTIONS]:
             raise TypeError(f"loader_options may be {', '.join(LOADER_OPTIONS)}, got {', '.join(foreign)}")
-        self.data, self._collate = data, collate_fn
+        self.data, self._collate = data, collate_fn and InOrder(collate_fn)
         self._options: dict[str, Any] = {
             **(options or {}),
             "num_workers": workers,
@@ -70,7 +71,7 @@ class BatchReader:
             start: The first batch to read.
             draws: Whether a set in memory is augmented.
         """
-        if isinstance(self.data, Arrays):
+        if isinstance(self.data, Arrays) and _hands_out_batches(self.data):
             yield from self._blocks(self.data, batches, seed, start, draws)
         elif _hands_out_batches(self.data):
             for number in range(start, len(batches)):
@@ -137,8 +138,14 @@ class _Reader(Dataset[Any]):
 
 
 def _hands_out_batches(data: Any) -> bool:
-    """Whether the data set has ``batch(index)``; ``datasets.Dataset.batch`` does something else."""
-    return hasattr(data, "batch") and not hasattr(data, "column_names")
+    """Whether the data set has ``batch(index)``; ``datasets.Dataset.batch`` does something else.
+
+    A subclass of ``Arrays`` that changes single rows is read row by row.
+    """
+    kind = type(data)
+    if isinstance(data, Arrays) and kind.__getitem__ is not Arrays.__getitem__ and kind.batch is Arrays.batch:
+        return False
+    return callable(getattr(data, "batch", None)) and not hasattr(data, "column_names")
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..distributed import derive, rank, world_size
+from .outputs import PARTS
 
 __all__ = ["FORMAT", "SETTINGS", "Progress", "cloned", "compare_ranks", "refuse_foreign", "set_knobs"]
 
@@ -75,6 +76,7 @@ KINDS: dict[str, Any] = {
     "measured": Tensor | None,
     "method": Mapping,
     "epochs": list,
+    "outputs": Mapping,
 }
 
 
@@ -91,7 +93,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"the state must be a dict, got {type(state).__name__}")
-    state = {"shuffle": True, "packs": None, **state}  # older states have no such entries
+    state = {"shuffle": True, "packs": None, "outputs": {}, **state}  # older states have no such entries
     if state.get("format") != FORMAT:
         raise ValueError(f"the state has format {state.get('format')!r}; this version reads {FORMAT}")
     for name, kind in KINDS.items():
@@ -113,6 +115,9 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     for name in ("last", "measured"):
         if state[name] is not None and state[name].shape != (now["n"],):
             raise ValueError(f"{name!r} of the state must have {now['n']} values, got {tuple(state[name].shape)}")
+    outputs = state["outputs"]
+    if outputs and not all(isinstance(outputs.get(name), Tensor) and len(outputs[name]) == now["n"] for name in PARTS):
+        raise ValueError(f"the 'outputs' of the state must be {', '.join(PARTS)} of {now['n']} rows")
     names = ["seed", "batch_size", "shuffle", *(["packs"] if state["packs"] != now["packs"] else [])]
     cut = [", ".join(f"{name} {settings[name]}" for name in names) for settings in (state, now)]
     if state["open"] and cut[0] != cut[1]:

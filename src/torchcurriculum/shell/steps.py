@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .. import fast
 from ..core import Batch, Method, Pair, Step, Task, checks
 from ..data.batches import finite_rows, padding_like, take, without_rows, zeros_of
-from ..distributed import Sharded, total, world_size
+from ..distributed import Sharded, total, unwrapped, world_size
 from .outputs import Outputs
 
 __all__ = ["Steps", "call", "cross_entropy"]
@@ -75,11 +75,17 @@ class Steps:
         self.shares: dict[int, Tensor] = {}  # of the batches that make one optimizer step
         self.outputs: Outputs | None = None  # of every row, if they are kept
         self._viewed: tuple[Batch, Batch] | None = None  # the current batch, before and after the view
+        self._model = 0  # the identity of its model
         self._weighed: tuple[Batch, Tensor] | None = None  # and its weights
 
     def view(self, model: nn.Module, batch: Batch) -> Batch:
         """The batch as the method transforms it; called on a rank without rows too, because ranks may communicate."""
         if self._viewed is not None and self._viewed[0] is batch:
+            if id(unwrapped(model)) != self._model:
+                raise ValueError(
+                    "the loss of this batch was computed with another model, and a second one would get the weights "
+                    "of the first; make a Curriculum for each model"
+                )
             return self._viewed[1]
         kept = batch if self.nan_strategy == "error" else self._without_bad_inputs(batch)
         if kept.index.shape[0]:
@@ -90,7 +96,7 @@ class Steps:
         if not isinstance(viewed, Batch):
             name, found = type(self.method).__name__, type(viewed).__name__
             raise TypeError(f"{name}.view must return a Batch, such as batch.with_(x=...), got {found}")
-        self._viewed = batch, viewed
+        self._viewed, self._model = (batch, viewed), id(unwrapped(model))
         return viewed
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -594,6 +595,29 @@ def test_the_folder_in_which_one_is_has_a_name(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"^{tmp_path.name}-review is inside the data"):
         clean(".")
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+def test_data_that_changes_during_the_work_gives_no_proposal(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "x.csv", {"a": lambda row: f"{number(row) + 6 * (row % 2):.2f}"})
+    if kind == "folder":
+        for row in range(ROWS):
+            data = tmp_path / "mails"
+            (data / "ab"[row % 2]).mkdir(parents=True, exist_ok=True)
+            (data / "ab"[row % 2] / f"{row}.txt").write_text(f"word{row % 2} number {row}")
+
+    def trained(*arguments: Any, **options: Any) -> Folds:
+        file = sorted(data.rglob("*.txt"))[0] if data.is_dir() else data
+        file.write_bytes(file.read_bytes() + b"\r\n")
+        return train_folds(*arguments, **options)
+
+    monkeypatch.setattr("torchcurriculum.clean.command.train_folds", trained)
+    with pytest.raises(ValueError, match=f"{data.name} has changed while it was examined; nothing was written"):
+        clean(data, tmp_path / "fixed.csv", tmp_path / "r", epochs=1, echo=lambda line: None)
+    assert not (tmp_path / "r").exists()
+    assert not (tmp_path / "fixed.csv").exists()
 
 
 def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

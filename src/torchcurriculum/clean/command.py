@@ -71,6 +71,7 @@ def clean(
     if data.is_dir() and data.resolve() in place.resolve().parents:
         raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
     require_writable(place, "--review")
+    before = digest(data) if data.is_file() or data.is_dir() else ""  # the reader says what else it is
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
@@ -84,6 +85,8 @@ def clean(
         found = audit(source.labels, found_by.probabilities, views=views, classes=source.classes, names=source.ids)
         sure = sure_labels(found, views)
     proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
+    if proposal.source.digest != before:
+        raise ValueError(f"{data} has changed while it was examined; nothing was written. Run `curriculum clean` again")
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
     for line in _lines(found, proposal):

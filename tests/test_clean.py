@@ -18,6 +18,7 @@ import torch
 from torchcurriculum.audit import audit
 from torchcurriculum.clean.command import clean, propose, without_unlearnt
 from torchcurriculum.clean.csvfile import Layout, find_layout
+from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.folds import Folds, fold_numbers, train_folds
 from torchcurriculum.clean.pictures import open_picture, read_pictures
 from torchcurriculum.clean.reading import read
@@ -479,7 +480,7 @@ def test_a_long_list_to_check_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = dataclasses.replace(made(labels, np.ones((200, 2))), path=path, columns=columns, layout=layout)
     found = audit(labels, shares, views=[])
     assert not found.health
-    proposal = propose(data, found, Folds(shares, "", 0.0), np.zeros(200, bool))
+    proposal = propose(data, found, Folds(shares, ""), np.zeros(200, bool))
     assert len(proposal.rows) == 5
     assert any("the 5 most suspicious are listed" in note for note in proposal.notes)
 
@@ -490,7 +491,7 @@ def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
     data = dataclasses.replace(data, classes=["a", "b", "rare"])
     shares = np.full((126, 3), 0.1, np.float32)
     shares[np.arange(126), np.where(labels == 2, 0, labels)] = 0.8
-    small, by = without_unlearnt(data, Folds(shares, "", 0.0))
+    small, by = without_unlearnt(data, Folds(shares, ""))
     assert small.classes == ["a", "b"]
     assert small.ids == data.ids[:120]
     assert small.skipped[0] == ("line 120", "its class is too small to learn")
@@ -618,6 +619,35 @@ def test_data_that_changes_during_the_work_gives_no_proposal(
         clean(data, tmp_path / "fixed.csv", tmp_path / "r", epochs=1, echo=lambda line: None)
     assert not (tmp_path / "r").exists()
     assert not (tmp_path / "fixed.csv").exists()
+
+
+def test_decisions_stay_with_the_data_that_they_are_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = set(range(0, ROWS, 14))
+    for name in "AB":
+        (tmp_path / name).mkdir()
+        columns = {"x": lambda row, name=name: f"{number(row + ord(name)) + 6 * (row % 2):.2f}"}
+        write(tmp_path / name / "train.csv", columns, label=lambda row: "ab"[(row % 2) ^ (row in wrong)])
+    first = clean("A/train.csv", echo=lambda line: None)
+    one = first.rows[0]
+    decided = Decisions.of(first, [Decision(one.row, one.given, "accept", one.suggested)])
+    decided.write("train-review/decisions.json")
+    assert clean("A/train.csv", echo=lambda line: None).key == first.key, "the same work, so the review goes on"
+    before = (tmp_path / "train-review" / "proposal.json").read_bytes()
+    assert main(["clean", "B/train.csv"]) == 2
+    said = capsys.readouterr()
+    assert not said.out, "refused before the work"
+    assert "decisions.json is about other data (" in said.err
+    assert "choose another folder with --review" in said.err
+    assert (tmp_path / "train-review" / "proposal.json").read_bytes() == before
+    lines: list[str] = []
+    clean("A/train.csv", seed=1, echo=lines.append)
+    assert any("decisions.json is about an earlier proposal" in line for line in lines)
+    assert main(["fix", "train-review", "--out", "fixed.csv"]) == 2
+    assert "decisions.json is about another proposal" in capsys.readouterr().err
+    assert main(["fix", "train-review/decisions.json", "--out", "fixed.csv"]) == 0
 
 
 def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

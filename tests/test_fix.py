@@ -286,6 +286,22 @@ def test_in_place_only_when_asked(tmp_path: Path) -> None:
         fix.write(in_place=True)
 
 
+def test_a_log_overwrites_no_file(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    data = Path(source.path).rename(tmp_path / "fixed.changes.csv")
+    before = data.read_bytes()
+    out, log = Fix(source, planned(proposal(source)), data=data).write(tmp_path / "fixed.csv")
+    assert data.read_bytes() == before
+    assert log.name == "fixed.changes-2.csv"
+    logs = []
+    for new in ("bird", "fish"):
+        now = Source(str(out), "table", digest(out), label="label", encoding="utf-8", separator=",")
+        given = {"bird": "dog", "fish": "bird"}[new]
+        logs.append(Fix(now, planned(None, Decisions([Decision(0, given, "other", new)]))).write(in_place=True)[1])
+    assert [path.name for path in logs] == ["fixed.changes-3.csv", "fixed.changes-4.csv"]
+    assert [path.read_text().splitlines()[1][:20] for path in logs] == ["0,,dog,relabel,bird,", "0,,bird,relabel,fish"]
+
+
 def test_a_file_that_was_moved(tmp_path: Path) -> None:
     source = table(tmp_path)
     moved = Path(source.path).rename(tmp_path / "elsewhere.csv")

@@ -198,7 +198,7 @@ class Fix:
             self._write_parquet(out)
         else:
             self._write_text(out)
-        log = out.with_name(f"{out.stem if out.suffix else out.name}.changes.csv")
+        log = _new_log(out)
         with overwrite(log, newline="") as file:
             file.write(_table(LOG, [[getattr(change, name) for name in LOG] for change in self.changes]))
         return [out, log]
@@ -334,6 +334,16 @@ class Fix:
             lines.append(line + ([1.0 if change is None else change.weight] if self.mode == "weight" else []))
         with overwrite(out, newline="", errors="surrogateescape") as file:
             file.write(_table(head, lines))
+
+
+def _new_log(out: Path) -> Path:
+    """The log beside the corrected data, with a number if a file has that name."""
+    stem = f"{out.stem if out.suffix else out.name}.changes"
+    log, number = out.with_name(f"{stem}.csv"), 1
+    while log.exists():
+        number += 1
+        log = out.with_name(f"{stem}-{number}.csv")
+    return log
 
 
 def _copy(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcurriculum.clean import Proposal, Source, Suspect, digest
+from torchcurriculum.clean import Proposal, Share, Source, Suspect, digest
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
@@ -175,6 +175,20 @@ def test_modes(tmp_path: Path, mode: str, probability: float | None, expected: b
     changes = planned(proposal(source), None, mode, probability)
     out, _ = Fix(source, changes, mode).write(tmp_path / "fixed.csv")
     assert out.read_bytes() == expected
+
+
+def test_where_all_labels_may_be_right_a_probability_changes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = table(tmp_path)
+    rows = [Suspect(0, "cat", "dog", 0.02, "1", 0.97, called=False)]
+    for low, changed in ((0.0, 0), (0.01, 1)):
+        found = Proposal(source, ["cat", "dog", "-1"], 4, rows, Share(0.1, low, 0.2))
+        assert len(planned(found, min_probability=0.9)) == changed
+        found.write(tmp_path / "r" / "proposal.json")
+        assert run("fix", tmp_path / "r", "--min-probability", "0.9", "--out", "f.csv", "--dry-run") == 0
+        said = "All labels may be right, so --min-probability changes only" in capsys.readouterr().out
+        assert said != changed
 
 
 DECIDED = [

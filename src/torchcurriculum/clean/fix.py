@@ -69,7 +69,7 @@ def planned(
             all rows and labels, and weights each by the probability that its label is right: 1 where a person kept it,
             0 where a person changed or dropped it, and the proposal's ``quality`` for others called wrong.
         min_probability: Instead of the sure rows, change those whose suggested label has at least this probability,
-            called wrong or not.
+            called wrong or not; but only those called wrong if the share of wrong labels may be 0.
 
     Example:
         >>> from torchcurriculum.clean import Suspect
@@ -102,6 +102,7 @@ def planned(
             changes.append(Change(one.row, one.id, one.given, "drop", "review"))
         elif new not in (None, one.given):
             changes.append(Change(one.row, one.id, one.given, "relabel", "review", label=new))
+    all_may_be_right = proposal is not None and proposal.share.low == 0
     for row in () if proposal is None else proposal.rows:
         if mode == "weight":
             if row.row not in decided and row.called:
@@ -109,6 +110,7 @@ def planned(
                 changes.append(Change(row.row, row.id, row.given, "weight", "proposal", weight=weight))
             continue
         chosen = row.sure if min_probability is None else (row.suggestion_probability or 0) >= min_probability
+        chosen = chosen and (row.called or not all_may_be_right)
         if decisions is None and chosen and row.suggested not in (None, row.given):
             label = row.suggested if mode == "relabel" else None
             changes.append(Change(row.row, row.id, row.given, mode, "proposal", label=label))

@@ -16,6 +16,7 @@ from torchcurriculum.clean import Proposal, Share, Source, Suspect, digest
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
+from torchcurriculum.clean.folders import class_files
 from torchcurriculum.cli import main
 
 # ---------------------------------------------------------------------- bytes
@@ -418,6 +419,28 @@ def test_a_folder_of_copies_or_links(pictures: Source, tmp_path: Path, link: boo
     assert log.name == "fixed.changes.csv"
     assert digest(pictures.path) == pictures.digest
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_class_folders_that_are_links(tmp_path: Path, link: bool) -> None:
+    for name in ("store/cats/1.png", "store/dogs/sub/2.png", "pets/bird/3.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).symlink_to(tmp_path / "store" / f"{name}s")
+    (tmp_path / "store" / "cats" / "dogs").symlink_to(tmp_path / "store" / "dogs")
+    for loop, end in (("pets/bird/up", "pets"), ("store/dogs/cats", "store/cats"), ("store/dogs/store", "store")):
+        (tmp_path / loop).symlink_to(tmp_path / end)
+    pets = tmp_path / "pets"
+    source = Source(str(pets), "pictures", digest(pets))
+    files = [("bird/3.png", "bird"), ("cat/1.png", "cat"), ("cat/dogs/sub/2.png", "cat")]
+    files += [("dog/cats/1.png", "dog"), ("dog/sub/2.png", "dog")]
+    assert class_files(pets, (".png",)) == files
+    changes = planned(None, Decisions([Decision(1, "cat", "other", "bird", "cat/1.png")]))
+    out, _ = Fix(source, changes).write(tmp_path / "fixed", link=link)
+    assert set(contents(out)) == {name for name, _ in files} - {"cat/1.png"} | {"bird/1.png"}
+    (tmp_path / "store" / "cats" / "1.png").write_text("another")
+    assert digest(pets) != source.digest
 
 
 def test_folders_of_train_and_test(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from ..record.files import overwrite
 from .check import FixCheck, check_fix
 from .decisions import Decisions
 from .delimited import Delimited
-from .folders import class_files, has_parts, require_writable
+from .folders import class_files, files_in, has_parts, require_writable
 from .pictures import SUFFIXES as PICTURES
-from .proposal import Proposal, Source, digest, folder_files
+from .proposal import Proposal, Source, digest
 from .reading import read
 from .text import SUFFIXES as TEXTS
 from .userdata import Watch
@@ -322,8 +322,7 @@ class Fix:
             return
         if self.mode == "weight":
             raise ValueError("weights of pictures and texts are written to a CSV file; use a --out that ends in .csv")
-        names = [name for name, _ in folder_files(self.path)]
-        _copy(self.path, names, changes, out, link, depth=int(has_parts(self.path)))
+        _copy(self.path, sorted(files_in(self.path)), changes, out, link, depth=int(has_parts(self.path)))
 
     def _write_labels(self, out: Path, known: Mapping[str, str], changes: Mapping[str | None, Change]) -> None:
         head = ["file", "given_label", "label", *([WEIGHT] if self.mode == "weight" else [])]

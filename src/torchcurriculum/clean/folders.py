@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["class_files", "has_parts", "holds", "require_writable"]
+__all__ = ["class_files", "files_in", "has_parts", "holds", "require_writable"]
 
 
 def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -16,7 +16,7 @@ def class_files(folder: Path, suffixes: tuple[str, ...]) -> list[tuple[str, str]
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; it should hold one folder per class")
     found = []
-    for name in _walk(folder):
+    for name in files_in(folder):
         if name.lower().endswith(suffixes):
             *above, _ = name.split("/")
             place = 1 if len(above) > 1 and above[0] in PARTS and has_parts(folder) else 0
@@ -39,7 +39,7 @@ def has_parts(folder: Path) -> bool:
 
 def holds(folder: Path, suffixes: tuple[str, ...]) -> int:
     """The number of files with one of the suffixes in a folder and its subfolders."""
-    return sum(name.lower().endswith(suffixes) for name in _walk(folder))
+    return sum(name.lower().endswith(suffixes) for name in files_in(folder))
 
 
 def require_writable(folder: Path, flag: str) -> None:
@@ -51,11 +51,20 @@ def require_writable(folder: Path, flag: str) -> None:
         raise ValueError(f"{above} may not be written to; choose another place with {flag}")
 
 
-def _walk(folder: Path) -> list[str]:
+def files_in(folder: Path) -> list[str]:
+    """Paths in the folder with ``/``, without hidden ones. Links to folders are followed."""
     found = []
-    for where, folders, files in os.walk(folder):
+    for where, folders, files in os.walk(folder, followlinks=True):
         place = Path(where)
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _leads_back(folder, place / name)]
         above = place.relative_to(folder)
         found += [(above / name).as_posix() for name in files if not name.startswith(".") and (place / name).is_file()]
     return found
+
+
+def _leads_back(folder: Path, path: Path) -> bool:
+    """Whether a path in the folder is a link to a folder that it is in, so that following it would never end."""
+    if not path.is_symlink():
+        return False
+    above = [place.resolve() for place in path.parents[: len(path.relative_to(folder).parts)]]
+    return any(path.resolve() in (place, *place.parents) for place in above)

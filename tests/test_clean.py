@@ -303,6 +303,25 @@ def test_pictures_of_every_kind(tmp_path: Path) -> None:
         read_pictures(folder, features="resnet9000")
 
 
+@pytest.mark.parametrize("names", ["train validation", "Train Val Test", "train dev", "training eval"])
+def test_folders_of_parts_by_any_name(tmp_path: Path, names: str) -> None:
+    folder = tmp_path / "data"
+    for part in names.split():
+        shapes(folder / part, of_each=5)
+    shutil.copytree(folder / names.split()[-1] / "round", folder / "test", dirs_exist_ok=True)  # without labels
+    source = read_pictures(folder)
+    assert source.classes == ["round", "striped"]
+    assert len(source) == 10 * len(names.split())
+    count = len(source) // 2
+    assert f"folders   label     'round' {count}, 'striped' {count}" in source.message()
+    assert [reason for _, reason in source.skipped] == ["it is in no class folder"] * 5
+    with pytest.raises(ValueError, match=r"cannot be used \(--strict\): it is in no class folder"):
+        read_pictures(folder, strict=True)
+    (folder / names.split()[0]).rename(folder / "more")
+    with pytest.raises(ValueError, match=r"both .* hold 'round', so it is not clear which folders are the classes"):
+        read_pictures(folder)
+
+
 def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .userdata import Column, UserData, Watch, number_classes
+from .userdata import Column, UserData, Watch, named_counts, number_classes
 
 __all__ = ["MINILM", "encoder_place", "read_texts", "text_features"]
 
@@ -131,10 +131,10 @@ def read_texts(
     Returns:
         One row per file.
     """
-    from .folders import class_files
+    from .folders import class_files, unlabelled_files
 
     folder = Path(folder)
-    files = class_files(folder, SUFFIXES)
+    files, others = class_files(folder, SUFFIXES), unlabelled_files(folder, SUFFIXES, strict)
     texts, given, ids, rows, skipped = [], [], [], [], []
     for row, (name, label) in enumerate(files):
         try:
@@ -152,12 +152,14 @@ def read_texts(
         rows.append(row)
     labels, classes, kept, notes = number_classes(given, str(folder))
     skipped += [(name, "its class has fewer than 5 files") for name, keep in zip(ids, kept, strict=True) if not keep]
+    skipped += others
     chosen = np.flatnonzero(kept)
     texts = [texts[row] for row in chosen]
     x, how = text_features(texts, features, watch)
+    columns = [Column("text", "text", how), Column("folders", "label", named_counts(labels[chosen], classes))]
     return UserData(
         "text", folder, labels[chosen], classes, [ids[row] for row in chosen], x, np.zeros(x.shape[1], np.int64),
-        np.array(rows)[chosen], [Column("text", "text", how)], skipped, notes, {}, lambda row: {"text": texts[row]},
+        np.array(rows)[chosen], columns, skipped, notes, {}, lambda row: {"text": texts[row]},
     )  # fmt: skip
 
 

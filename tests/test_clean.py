@@ -297,6 +297,7 @@ def test_pictures_of_every_kind(tmp_path: Path) -> None:
     assert source.show(0)["picture"].startswith(b"\xff\xd8")
     found = train_folds(source.features, source.labels, 2, kinds=("network", "linear"))
     assert (found.probabilities.argmax(1) == source.labels).mean() > 0.8
+    (folder / "round" / "notes.doc").unlink()
     with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image: .* \(--strict\)"):
         read_pictures(folder, strict=True)
     with pytest.raises(ValueError, match="--features resnet9000 is neither a file"):
@@ -320,6 +321,26 @@ def test_folders_of_parts_by_any_name(tmp_path: Path, names: str) -> None:
     (folder / names.split()[0]).rename(folder / "more")
     with pytest.raises(ValueError, match=r"both .* hold 'round', so it is not clear which folders are the classes"):
         read_pictures(folder)
+
+
+def test_other_files_of_class_folders_are_listed(tmp_path: Path) -> None:
+    folder = shapes(tmp_path / "data", of_each=7)
+    for suffix in ("jfif", "jpe"):
+        shutil.copy(folder / "round" / "4.jpg", folder / "round" / f"x.{suffix}")
+    for name in ("a.heic", "b.HEIC", "c.avif", "README", ".DS_Store"):
+        (folder / "striped" / name).write_bytes(b"x")
+    (folder / "labels.csv").touch()
+    source = read_pictures(folder)
+    assert len(source) == 16
+    assert source.skipped == [
+        ("striped/README", "files without a suffix are not read"),
+        ("striped/a.heic", ".heic files are not read"),
+        ("striped/b.HEIC", ".heic files are not read"),
+        ("striped/c.avif", ".avif files are not read"),
+    ]
+    assert "left out, .heic files are not read: striped/a.heic, striped/b.HEIC\n" in source.message()
+    with pytest.raises(ValueError, match=r"README cannot be used \(--strict\): files without a suffix are not read"):
+        read_pictures(folder, strict=True)
 
 
 def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(

@@ -168,7 +168,7 @@ def propose(
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
     if source.skipped:
-        notes.append(f"Rows that were not examined: {len(source.skipped):,}.")
+        notes.append(f"Rows and files that were not examined: {len(source.skipped):,}.")
     return Proposal(origin, source.classes, len(source), suspects, share, found.health, by.words, notes)
 
 

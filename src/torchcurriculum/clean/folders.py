@@ -48,8 +48,12 @@ def unlabelled_files(folder: Path, suffixes: tuple[str, ...], strict: bool) -> l
     """(path in the folder, reason) of the files that ``class_files`` leaves out, sorted; without those in no folder."""
     place, found = int(has_parts(folder)), []
     for name in sorted(files_in(folder)):
-        if name.lower().endswith(suffixes) and 0 < name.count("/") <= place:
+        known, depth = name.lower().endswith(suffixes), name.count("/")
+        if known and 0 < depth <= place:
             found.append((name, "it is in no class folder"))
+        elif not known and depth > place:
+            suffix = Path(name).suffix.lower()
+            found.append((name, f"{suffix} files are not read" if suffix else "files without a suffix are not read"))
     if strict and found:
         raise ValueError(f"{folder / found[0][0]} cannot be used (--strict): {found[0][1]}")
     return found

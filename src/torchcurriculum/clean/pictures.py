@@ -29,7 +29,7 @@ NETWORK_SIDE = 224
 DIMENSIONS = 256  # of the features
 READ = 32  # pictures per read
 SHOWN = 160  # the longer side of a preview
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 Files = tuple[list[Path], Tensor]
 
 

@@ -690,6 +690,16 @@ def test_decisions_stay_with_the_data_that_they_are_about(
     assert main(["fix", "train-review/decisions.json", "--out", "fixed.csv"]) == 0
 
 
+def test_data_that_is_a_link_into_a_store(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    columns = {"x": lambda row: f"{number(row) + 6 * (row % 2):.2f}"}
+    (tmp_path / "x.csv").symlink_to(write(tmp_path / "store" / "9f86d0", columns))
+    proposal = clean(tmp_path / "x.csv", tmp_path / "a.csv", tmp_path / "r", epochs=1, echo=lambda line: None)
+    assert proposal.source.path == str(tmp_path / "x.csv")
+    assert main(["fix", str(tmp_path / "r"), "--out", str(tmp_path / "b.csv")]) == 0
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
+
+
 def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "x.csv", {"a": lambda row: str(number(row))})
     (tmp_path / "empty").mkdir()

@@ -17,6 +17,7 @@ from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
 from torchcurriculum.clean.folders import class_files
+from torchcurriculum.clean.tables import read_table
 from torchcurriculum.cli import main
 
 # ---------------------------------------------------------------------- bytes
@@ -370,6 +371,35 @@ def test_numbers_as_labels_of_a_parquet_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a new label does not fit the column 'label' .int8.: "):
         wrong.write(tmp_path / "g.parquet")
     assert not (tmp_path / "g.parquet").exists()
+
+
+@pytest.mark.parametrize("kind", ["float32", "binary", "timestamp", "integers with gaps", "decimal", "date"])
+def test_labels_of_any_type_of_a_parquet_file(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pandas = pytest.importorskip("pandas")
+    numbers = pa.array([0.1, 0.2] * 60)
+    days = pa.array(pandas.to_datetime(["2020-01-01", "2021-01-01"] * 60))
+    labels = {
+        "float32": lambda: numbers.cast(pa.float32()),
+        "binary": lambda: pa.array([b"cat", b"dog"] * 60),
+        "timestamp": lambda: days,
+        "integers with gaps": lambda: pa.array([1, 2] * 59 + [None, 2], pa.int64()),
+        "decimal": lambda: numbers.cast(pa.decimal128(9, 2)),
+        "date": lambda: days.cast(pa.date32()),
+    }[kind]()
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"x": [float(row % 7) for row in range(120)], "label": labels}), path)
+    read = read_table(path, label="label")
+    source = Source(str(path), "table", digest(path), label="label")
+    given, other = (read.classes[code] for code in read.labels[:2])
+    found = Proposal(source, read.classes, 120, [Suspect(0, given, other, 0.1, "1", 0.9, sure=True)])
+    for mode in ("relabel", "drop", "weight"):
+        out, _ = Fix(source, planned(found, None, mode), mode).write(tmp_path / f"{mode}.parquet")
+        after = pq.read_table(out).column("label")
+        assert after.type == labels.type
+        assert after[0].as_py() == labels[0 if mode == "weight" else 1].as_py()
+        assert after[-1].as_py() == labels[-1].as_py()
 
 
 # ---------------------------------------------------------------------- folders

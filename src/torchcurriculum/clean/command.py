@@ -162,7 +162,7 @@ def propose(
         )
     layout = source.layout
     origin = Source(
-        str(source.path.resolve()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
+        str(source.path.absolute()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
         layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
         drop=list(drop), features=features and str(features),
     )  # fmt: skip

@@ -15,12 +15,14 @@ from typing import Any
 from ..audit.exports import spreadsheet_safe
 from ..record.files import overwrite
 from .check import FixCheck, check_fix
+from .columns import cell_texts
 from .decisions import Decisions
 from .delimited import Delimited
 from .folders import class_files, files_in, has_parts, require_writable
 from .pictures import SUFFIXES as PICTURES
 from .proposal import Proposal, Source, digest
 from .reading import read
+from .tables import parquet_frame
 from .text import SUFFIXES as TEXTS
 from .userdata import Watch
 
@@ -271,7 +273,8 @@ class Fix:
         column = table.column(place)
         held = column.to_pylist()
         kinds = {text: value for value in held if value is not None for text in _spellings(value)}
-        texts = [str(value).strip() for value in held]
+        texts = [text.strip() for text in cell_texts(parquet_frame(self.path)[self.source.label])]
+        kinds |= {text: value for text, value in zip(texts, held, strict=True) if value is not None}
         for change in self.changes:
             if change.row < len(held) and change.given.strip() in _spellings(held[change.row]):
                 texts[change.row] = change.given.strip()

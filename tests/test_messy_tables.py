@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from torchcurriculum.clean.csvfile import find_layout
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
@@ -219,6 +220,14 @@ def test_a_cell_longer_than_pythons_limit(tmp_path: Path) -> None:
     )
     assert len(read_table(path, features="tfidf")) == ROWS
     assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(("mark", "given"), [("utf-8-sig", "utf-8"), ("utf-16", "utf-16-le"), ("utf-8-sig", "UTF8")])
+def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path, mark: str, given: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes("".join(["label,x\n", *(f"{'ab'[row % 2]},{value(row)}\n" for row in range(40))]).encode(mark))
+    assert find_layout(path, encoding=given).encoding == mark
+    assert read_table(path, label="label", encoding=given).classes == ["a", "b"]
 
 
 def test_utf_32_and_a_tab_as_it_is_typed(tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(
     (folder / "cats" / "broken.png").write_bytes(b"nothing")
     out = tmp_path / "runs"
     asked = ["run", "image-folder", "--model", "small", "--seeds", "0", "--epochs", "1", "--method", "vanilla"]
-    with pytest.warns(UserWarning, match=r"1 pictures in .* cannot be read and are left out: .*broken.png"):
+    with pytest.warns(UserWarning, match=r"1 pictures in .* cannot be used and are left out: .*broken.png"):
         assert main([*asked, "--data", str(folder), "--out", str(out)]) == 0
     (folder / "cats" / "broken.png").unlink()
     assert main([*asked, "--data", str(folder), "--out", str(out)]) == 2

@@ -40,11 +40,11 @@ def _refuse_parts(folder: Path, above: list[list[str]]) -> None:
             if both := held[part] & held[other]:
                 raise ValueError(
                     f"in {folder}, both {part} and {other} hold {min(both)!r}, so it is not clear which folders are "
-                    f"the classes; name the splits train, valid and test, or give one of them, such as {folder / part}"
+                    f"the classes; name the splits train, valid and test, or rename {part}, if it is a class"
                 )
 
 
-def unlabelled_files(folder: Path, suffixes: tuple[str, ...], strict: bool) -> list[tuple[str, str]]:
+def unlabelled_files(folder: Path, suffixes: tuple[str, ...], strict: bool = False) -> list[tuple[str, str]]:
     """(path in the folder, reason) of the files that ``class_files`` leaves out, sorted; without those in no folder."""
     place, found = int(has_parts(folder)), []
     for name in sorted(files_in(folder)):

@@ -157,9 +157,11 @@ def picture_parts(folder: str | Path) -> tuple[dict[str, Files], list[str]]:
     found = class_files(folder, SUFFIXES)
     whole = has_parts(folder)
     good, bad = _readable(tuple((folder / name, *_stamp(folder / name)) for name, _ in found))
+    others = unlabelled_files(folder, SUFFIXES)
+    bad = bad + [f"{name}: {why}" for name, why in others if name.lower().endswith(SUFFIXES)]
     if bad:
         first = "; ".join(bad[:3])
-        warnings.warn(f"{len(bad)} pictures in {folder} cannot be read and are left out: {first}", stacklevel=2)
+        warnings.warn(f"{len(bad)} pictures in {folder} cannot be used and are left out: {first}", stacklevel=2)
     for (name, label), fine in zip(found, good, strict=True):
         part = part_of(name) if whole else "all"
         if fine:

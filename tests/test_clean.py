@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import torch
 from torchcurriculum.audit import audit
 from torchcurriculum.clean.command import clean, propose, without_unlearnt
 from torchcurriculum.clean.csvfile import Layout, find_layout
+from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.folds import Folds, fold_numbers, train_folds
 from torchcurriculum.clean.pictures import open_picture, read_pictures
 from torchcurriculum.clean.reading import read
@@ -295,10 +297,50 @@ def test_pictures_of_every_kind(tmp_path: Path) -> None:
     assert source.show(0)["picture"].startswith(b"\xff\xd8")
     found = train_folds(source.features, source.labels, 2, kinds=("network", "linear"))
     assert (found.probabilities.argmax(1) == source.labels).mean() > 0.8
+    (folder / "round" / "notes.doc").unlink()
     with pytest.raises(ValueError, match=r"broken.jpg cannot be read as an image: .* \(--strict\)"):
         read_pictures(folder, strict=True)
     with pytest.raises(ValueError, match="--features resnet9000 is neither a file"):
         read_pictures(folder, features="resnet9000")
+
+
+@pytest.mark.parametrize("names", ["train validation", "Train Val Test", "train dev", "training eval"])
+def test_folders_of_parts_by_any_name(tmp_path: Path, names: str) -> None:
+    folder = tmp_path / "data"
+    for part in names.split():
+        shapes(folder / part, of_each=5)
+    shutil.copytree(folder / names.split()[-1] / "round", folder / "test", dirs_exist_ok=True)  # without labels
+    source = read_pictures(folder)
+    assert source.classes == ["round", "striped"]
+    assert len(source) == 10 * len(names.split())
+    count = len(source) // 2
+    assert f"folders   label     'round' {count}, 'striped' {count}" in source.message()
+    assert [reason for _, reason in source.skipped] == ["it is in no class folder"] * 5
+    with pytest.raises(ValueError, match=r"cannot be used \(--strict\): it is in no class folder"):
+        read_pictures(folder, strict=True)
+    (folder / names.split()[0]).rename(folder / "more")
+    with pytest.raises(ValueError, match=r"both .* hold 'round', so it is not clear which folders are the classes"):
+        read_pictures(folder)
+
+
+def test_other_files_of_class_folders_are_listed(tmp_path: Path) -> None:
+    folder = shapes(tmp_path / "data", of_each=7)
+    for suffix in ("jfif", "jpe"):
+        shutil.copy(folder / "round" / "4.jpg", folder / "round" / f"x.{suffix}")
+    for name in ("a.heic", "b.HEIC", "c.avif", "README", ".DS_Store"):
+        (folder / "striped" / name).write_bytes(b"x")
+    (folder / "labels.csv").touch()
+    source = read_pictures(folder)
+    assert len(source) == 16
+    assert source.skipped == [
+        ("striped/README", "files without a suffix are not read"),
+        ("striped/a.heic", ".heic files are not read"),
+        ("striped/b.HEIC", ".heic files are not read"),
+        ("striped/c.avif", ".avif files are not read"),
+    ]
+    assert "left out, .heic files are not read: striped/a.heic, striped/b.HEIC\n" in source.message()
+    with pytest.raises(ValueError, match=r"README cannot be used \(--strict\): files without a suffix are not read"):
+        read_pictures(folder, strict=True)
 
 
 def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(
@@ -312,7 +354,7 @@ def test_a_broken_picture_does_not_end_a_run_and_leaves_the_folder_usable(
     (folder / "cats" / "broken.png").write_bytes(b"nothing")
     out = tmp_path / "runs"
     asked = ["run", "image-folder", "--model", "small", "--seeds", "0", "--epochs", "1", "--method", "vanilla"]
-    with pytest.warns(UserWarning, match=r"1 pictures in .* cannot be read and are left out: .*broken.png"):
+    with pytest.warns(UserWarning, match=r"1 pictures in .* cannot be used and are left out: .*broken.png"):
         assert main([*asked, "--data", str(folder), "--out", str(out)]) == 0
     (folder / "cats" / "broken.png").unlink()
     assert main([*asked, "--data", str(folder), "--out", str(out)]) == 2
@@ -478,7 +520,7 @@ def test_a_long_list_to_check_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = dataclasses.replace(made(labels, np.ones((200, 2))), path=path, columns=columns, layout=layout)
     found = audit(labels, shares, views=[])
     assert not found.health
-    proposal = propose(data, found, Folds(shares, "", 0.0), np.zeros(200, bool))
+    proposal = propose(data, found, Folds(shares, ""), np.zeros(200, bool))
     assert len(proposal.rows) == 5
     assert any("the 5 most suspicious are listed" in note for note in proposal.notes)
 
@@ -489,7 +531,7 @@ def test_a_small_class_that_cannot_be_learnt_is_not_judged() -> None:
     data = dataclasses.replace(data, classes=["a", "b", "rare"])
     shares = np.full((126, 3), 0.1, np.float32)
     shares[np.arange(126), np.where(labels == 2, 0, labels)] = 0.8
-    small, by = without_unlearnt(data, Folds(shares, "", 0.0))
+    small, by = without_unlearnt(data, Folds(shares, ""))
     assert small.classes == ["a", "b"]
     assert small.ids == data.ids[:120]
     assert small.skipped[0] == ("line 120", "its class is too small to learn")
@@ -594,6 +636,68 @@ def test_the_folder_in_which_one_is_has_a_name(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"^{tmp_path.name}-review is inside the data"):
         clean(".")
+
+
+@pytest.mark.parametrize("kind", ["table", "folder"])
+def test_data_that_changes_during_the_work_gives_no_proposal(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write(tmp_path / "x.csv", {"a": lambda row: f"{number(row) + 6 * (row % 2):.2f}"})
+    if kind == "folder":
+        for row in range(ROWS):
+            data = tmp_path / "mails"
+            (data / "ab"[row % 2]).mkdir(parents=True, exist_ok=True)
+            (data / "ab"[row % 2] / f"{row}.txt").write_text(f"word{row % 2} number {row}")
+
+    def trained(*arguments: Any, **options: Any) -> Folds:
+        file = sorted(data.rglob("*.txt"))[0] if data.is_dir() else data
+        file.write_bytes(file.read_bytes() + b"\r\n")
+        return train_folds(*arguments, **options)
+
+    monkeypatch.setattr("torchcurriculum.clean.command.train_folds", trained)
+    with pytest.raises(ValueError, match=f"{data.name} has changed while it was examined; nothing was written"):
+        clean(data, tmp_path / "fixed.csv", tmp_path / "r", epochs=1, echo=lambda line: None)
+    assert not (tmp_path / "r").exists()
+    assert not (tmp_path / "fixed.csv").exists()
+
+
+def test_decisions_stay_with_the_data_that_they_are_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = set(range(0, ROWS, 14))
+    for name in "AB":
+        (tmp_path / name).mkdir()
+        columns = {"x": lambda row, name=name: f"{number(row + ord(name)) + 6 * (row % 2):.2f}"}
+        write(tmp_path / name / "train.csv", columns, label=lambda row: "ab"[(row % 2) ^ (row in wrong)])
+    first = clean("A/train.csv", echo=lambda line: None)
+    one = first.rows[0]
+    decided = Decisions.of(first, [Decision(one.row, one.given, "accept", one.suggested)])
+    decided.write("train-review/decisions.json")
+    assert clean("A/train.csv", echo=lambda line: None).key == first.key, "the same work, so the review goes on"
+    before = (tmp_path / "train-review" / "proposal.json").read_bytes()
+    assert main(["clean", "B/train.csv"]) == 2
+    said = capsys.readouterr()
+    assert not said.out, "refused before the work"
+    assert "decisions.json is about other data (" in said.err
+    assert "choose another folder with --review" in said.err
+    assert (tmp_path / "train-review" / "proposal.json").read_bytes() == before
+    lines: list[str] = []
+    clean("A/train.csv", seed=1, echo=lines.append)
+    assert any("decisions.json is about an earlier proposal" in line for line in lines)
+    assert main(["fix", "train-review", "--out", "fixed.csv"]) == 2
+    assert "decisions.json is about another proposal" in capsys.readouterr().err
+    assert main(["fix", "train-review/decisions.json", "--out", "fixed.csv"]) == 0
+
+
+def test_data_that_is_a_link_into_a_store(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    columns = {"x": lambda row: f"{number(row) + 6 * (row % 2):.2f}"}
+    (tmp_path / "x.csv").symlink_to(write(tmp_path / "store" / "9f86d0", columns))
+    proposal = clean(tmp_path / "x.csv", tmp_path / "a.csv", tmp_path / "r", epochs=1, echo=lambda line: None)
+    assert proposal.source.path == str(tmp_path / "x.csv")
+    assert main(["fix", str(tmp_path / "r"), "--out", str(tmp_path / "b.csv")]) == 0
+    assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "x.csv").read_bytes()
 
 
 def test_mistakes_in_the_command_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,6 +236,10 @@ def test_a_folder_with_parts_of_its_own(tmp_path: Path) -> None:
     official.image_folder(tmp_path / "test", of_each=2)
     parts, _ = load_image_folder(tmp_path)
     assert [len(parts[part][0]) for part in ("train", "valid", "test")] == [20, 6, 4]
+    official.picture(tmp_path / "test" / "unknown.png", 5)
+    with pytest.warns(UserWarning, match=r"1 pictures in .* are left out: test/unknown.png: it is in no class folder"):
+        assert len(load_image_folder(tmp_path)[0]["test"][0]) == 4
+    (tmp_path / "test" / "unknown.png").unlink()
     official.picture(tmp_path / "test" / "birds" / "x.png", 5)
     with pytest.raises(ValueError, match="has the class 'birds', which the training split lacks"):
         load_image_folder(tmp_path)

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchcurriculum.clean import Proposal, Source, Suspect, digest
+from torchcurriculum.clean import Proposal, Share, Source, Suspect, digest
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
+from torchcurriculum.clean.folders import class_files
+from torchcurriculum.clean.tables import read_table
 from torchcurriculum.cli import main
 
 # ---------------------------------------------------------------------- bytes
@@ -177,6 +179,20 @@ def test_modes(tmp_path: Path, mode: str, probability: float | None, expected: b
     assert out.read_bytes() == expected
 
 
+def test_where_all_labels_may_be_right_a_probability_changes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = table(tmp_path)
+    rows = [Suspect(0, "cat", "dog", 0.02, "1", 0.97, called=False)]
+    for low, changed in ((0.0, 0), (0.01, 1)):
+        found = Proposal(source, ["cat", "dog", "-1"], 4, rows, Share(0.1, low, 0.2))
+        assert len(planned(found, min_probability=0.9)) == changed
+        found.write(tmp_path / "r" / "proposal.json")
+        assert run("fix", tmp_path / "r", "--min-probability", "0.9", "--out", "f.csv", "--dry-run") == 0
+        said = "All labels may be right, so --min-probability changes only" in capsys.readouterr().out
+        assert said != changed
+
+
 DECIDED = [
     Decision(0, "cat", "keep", id="1"),
     Decision(2, "-1", "other", "=new", "3"),
@@ -286,6 +302,22 @@ def test_in_place_only_when_asked(tmp_path: Path) -> None:
         fix.write(in_place=True)
 
 
+def test_a_log_overwrites_no_file(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    data = Path(source.path).rename(tmp_path / "fixed.changes.csv")
+    before = data.read_bytes()
+    out, log = Fix(source, planned(proposal(source)), data=data).write(tmp_path / "fixed.csv")
+    assert data.read_bytes() == before
+    assert log.name == "fixed.changes-2.csv"
+    logs = []
+    for new in ("bird", "fish"):
+        now = Source(str(out), "table", digest(out), label="label", encoding="utf-8", separator=",")
+        given = {"bird": "dog", "fish": "bird"}[new]
+        logs.append(Fix(now, planned(None, Decisions([Decision(0, given, "other", new)]))).write(in_place=True)[1])
+    assert [path.name for path in logs] == ["fixed.changes-3.csv", "fixed.changes-4.csv"]
+    assert [path.read_text().splitlines()[1][:20] for path in logs] == ["0,,dog,relabel,bird,", "0,,bird,relabel,fish"]
+
+
 def test_a_file_that_was_moved(tmp_path: Path) -> None:
     source = table(tmp_path)
     moved = Path(source.path).rename(tmp_path / "elsewhere.csv")
@@ -341,6 +373,35 @@ def test_numbers_as_labels_of_a_parquet_file(tmp_path: Path) -> None:
     assert not (tmp_path / "g.parquet").exists()
 
 
+@pytest.mark.parametrize("kind", ["float32", "binary", "timestamp", "integers with gaps", "decimal", "date"])
+def test_labels_of_any_type_of_a_parquet_file(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pandas = pytest.importorskip("pandas")
+    numbers = pa.array([0.1, 0.2] * 60)
+    days = pa.array(pandas.to_datetime(["2020-01-01", "2021-01-01"] * 60))
+    labels = {
+        "float32": lambda: numbers.cast(pa.float32()),
+        "binary": lambda: pa.array([b"cat", b"dog"] * 60),
+        "timestamp": lambda: days,
+        "integers with gaps": lambda: pa.array([1, 2] * 59 + [None, 2], pa.int64()),
+        "decimal": lambda: numbers.cast(pa.decimal128(9, 2)),
+        "date": lambda: days.cast(pa.date32()),
+    }[kind]()
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"x": [float(row % 7) for row in range(120)], "label": labels}), path)
+    read = read_table(path, label="label")
+    source = Source(str(path), "table", digest(path), label="label")
+    given, other = (read.classes[code] for code in read.labels[:2])
+    found = Proposal(source, read.classes, 120, [Suspect(0, given, other, 0.1, "1", 0.9, sure=True)])
+    for mode in ("relabel", "drop", "weight"):
+        out, _ = Fix(source, planned(found, None, mode), mode).write(tmp_path / f"{mode}.parquet")
+        after = pq.read_table(out).column("label")
+        assert after.type == labels.type
+        assert after[0].as_py() == labels[0 if mode == "weight" else 1].as_py()
+        assert after[-1].as_py() == labels[-1].as_py()
+
+
 # ---------------------------------------------------------------------- folders
 
 
@@ -388,6 +449,28 @@ def test_a_folder_of_copies_or_links(pictures: Source, tmp_path: Path, link: boo
     assert log.name == "fixed.changes.csv"
     assert digest(pictures.path) == pictures.digest
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_class_folders_that_are_links(tmp_path: Path, link: bool) -> None:
+    for name in ("store/cats/1.png", "store/dogs/sub/2.png", "pets/bird/3.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).symlink_to(tmp_path / "store" / f"{name}s")
+    (tmp_path / "store" / "cats" / "dogs").symlink_to(tmp_path / "store" / "dogs")
+    for loop, end in (("pets/bird/up", "pets"), ("store/dogs/cats", "store/cats"), ("store/dogs/store", "store")):
+        (tmp_path / loop).symlink_to(tmp_path / end)
+    pets = tmp_path / "pets"
+    source = Source(str(pets), "pictures", digest(pets))
+    files = [("bird/3.png", "bird"), ("cat/1.png", "cat"), ("cat/dogs/sub/2.png", "cat")]
+    files += [("dog/cats/1.png", "dog"), ("dog/sub/2.png", "dog")]
+    assert class_files(pets, (".png",)) == files
+    changes = planned(None, Decisions([Decision(1, "cat", "other", "bird", "cat/1.png")]))
+    out, _ = Fix(source, changes).write(tmp_path / "fixed", link=link)
+    assert set(contents(out)) == {name for name, _ in files} - {"cat/1.png"} | {"bird/1.png"}
+    (tmp_path / "store" / "cats" / "1.png").write_text("another")
+    assert digest(pets) != source.digest
 
 
 def test_folders_of_train_and_test(tmp_path: Path) -> None:

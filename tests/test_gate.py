@@ -487,6 +487,7 @@ def test_names_of_classes_and_samples() -> None:
         ([0, 2], [[0.5, 0.5]] * 2, {}, r"must lie in range\(2\), got 0 to 2"),
         (["a", "b"], [[0.5, 0.5]] * 2, {}, "need classes"),
         (["a", "c"], [[0.5, 0.5]] * 2, {"classes": ["a", "b"]}, "the label 'c' is not among the classes"),
+        (["a", "b"], [[0.5, 0.3, 0.2]] * 2, {"classes": ["a", "a", "b"]}, "the class 'a' names several columns"),
         ([0, 1], [[0.5, 0.5]] * 2, {"classes": ["a"]}, "must name the 2 columns of pred_probs, got 1"),
         ([0, 1], [[3.0, -1.0]] * 2, {}, "pass probabilities, not logits"),
         ([0, 1], [[3.0, 1.0]] * 2, {}, "must sum to 1"),

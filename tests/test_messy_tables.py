@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from torchcurriculum.clean.csvfile import find_layout
 from torchcurriculum.clean.decisions import Decision, Decisions
 from torchcurriculum.clean.delimited import Delimited
 from torchcurriculum.clean.fix import Fix, planned
+from torchcurriculum.clean.folds import train_folds
 from torchcurriculum.clean.proposal import Source, digest
 from torchcurriculum.clean.tables import read_table
 
@@ -164,6 +166,29 @@ def test_dates_of_two_forms_are_the_same_days(tmp_path: Path) -> None:
     assert np.array_equal(source.features[:, :half], source.features[:, half:])
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "more"),
+    [
+        ("这个产品非常好用", "质量太差不推荐购买", "快递今天送到了我家里明天昨天早上晚上"),
+        ("สินค้าดีมากชอบมาก", "แย่มากไม่แนะนำเลย", "ส่งของมาถึงบ้านวันนี้เมื่อวานตอนเช้าเย็น"),
+        ("とても良い商品でした", "品質が悪くて残念です", "昨日の朝に家まで届きました夜は今日"),
+    ],
+)
+def test_text_without_spaces_is_text(tmp_path: Path, good: str, bad: str, more: str) -> None:
+    draw = random.Random(0)
+
+    def line(row: int) -> str:
+        before, after = ("".join(draw.choices(more, k=count)) for count in (9, 5))
+        return f"{before}{(good, bad)[row % 2][draw.randrange(3) :]}{after},{more[row % 3 :][:3]},{row % 2}"
+
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["review,city,label", *map(line, range(200))]), encoding="utf-8")
+    source = read_table(path)
+    assert [one.taken for one in source.columns] == ["label", "text", "category"]
+    found = train_folds(source.features, source.labels, 2, kinds=("linear",))
+    assert (found.probabilities.argmax(1) == source.labels).mean() > 0.9
+
+
 def test_days_and_months_both_ways_round_are_not_dates(tmp_path: Path) -> None:
     def line(row: int) -> str:
         day, month = 13 + row % 15, 1 + row % 12
@@ -219,6 +244,14 @@ def test_a_cell_longer_than_pythons_limit(tmp_path: Path) -> None:
     )
     assert len(read_table(path, features="tfidf")) == ROWS
     assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(("mark", "given"), [("utf-8-sig", "utf-8"), ("utf-16", "utf-16-le"), ("utf-8-sig", "UTF8")])
+def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path, mark: str, given: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes("".join(["label,x\n", *(f"{'ab'[row % 2]},{value(row)}\n" for row in range(40))]).encode(mark))
+    assert find_layout(path, encoding=given).encoding == mark
+    assert read_table(path, label="label", encoding=given).classes == ["a", "b"]
 
 
 def test_utf_32_and_a_tab_as_it_is_typed(tmp_path: Path) -> None:

@@ -378,6 +378,8 @@ def _review(options: argparse.Namespace) -> None:
 def _fix(options: argparse.Namespace) -> None:
     source, proposal, decisions, words = read_for_fix(options.chosen, options.proposal)
     _say(words)
+    if options.min_probability is not None and proposal is not None and proposal.share.low == 0:
+        _say("All labels may be right, so --min-probability changes only labels that are called wrong.")
     fix = Fix(source, planned(proposal, decisions, options.mode, options.min_probability), options.mode, options.data)
     _say(fix.summary())
     if not options.dry_run:

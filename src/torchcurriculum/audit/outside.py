@@ -212,6 +212,9 @@ def _numbers(labels: Any, shape: tuple[int, ...], classes: Sequence[object] | No
     if classes is None:
         raise ValueError(f"labels of type {given.dtype} need classes: the names of the columns of pred_probs")
     places = {str(name): place for place, name in enumerate(classes)}
+    if len(places) < count:
+        twice = next(name for name in places if sum(name == str(other) for other in classes) > 1)
+        raise ValueError(f"the class {twice!r} names several columns of pred_probs; rename one, or pass numbers")
     missing = sorted({str(label) for label in given} - set(places))
     if missing:
         raise ValueError(f"the label {missing[0]!r} is not among the classes {list(places)[:10]}")

@@ -34,6 +34,10 @@ FIT = 0.95  # share of non-missing cells that must be of a kind
 RARE = 0.1  # least share of dates of a form beside others
 SAMPLE = 1000  # cells from which the kind is guessed
 WORD = re.compile(r"\S*[^\W\d_]\S*")  # it has a letter
+UNSPACED = re.compile(  # letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese: no spaces between words
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+OF_WORD = 2  # such letters of a word
 WORDS = 3.0  # per cell on average, from which on a column is text
 CATEGORIES = 40  # one feature each; rarer ones share one
 FEW = 20  # distinct values of a number that is not continuous
@@ -275,12 +279,18 @@ def _date(when: Any, why: str) -> ColumnUse:
 def _as_words(name: str, plain: Any, missing: np.ndarray, known: Any, some: list[str]) -> ColumnUse:
     """Text, a category, or an id."""
     distinct = int(known.nunique())
-    words = sum(len(WORD.findall(cell)) for cell in some) / len(some)  # of DE89 3704 0044 only the first
+    words = sum(map(_words, some)) / len(some)
     if words >= WORDS and distinct > max(FEW, 0.2 * len(known)):
         return ColumnUse("text", f"{words:.0f} words on average", texts=lambda: plain.where(~missing, "").tolist())
     if distinct == len(known) or (distinct > 0.9 * len(known) and (ID.search(name.strip()) or distinct > 1000)):
         return ColumnUse("id", "each value once" if distinct == len(known) else "nearly each value once")
     return _category(plain, missing)
+
+
+def _words(cell: str) -> float:
+    """The number of words: of DE89 3704 0044 only the first is one."""
+    spaced, letters = UNSPACED.subn(" ", cell)
+    return len(WORD.findall(spaced)) + letters / OF_WORD
 
 
 def _category(plain: Any, missing: np.ndarray) -> ColumnUse:

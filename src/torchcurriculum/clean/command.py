@@ -16,7 +16,7 @@ from ..audit import Audit, audit
 from .fix import Fix, label_change, planned
 from .folders import require_writable
 from .folds import VOTERS, Folds, train_folds
-from .inputs import PROPOSAL
+from .inputs import DECISIONS, PROPOSAL, decisions_in
 from .page import write_page
 from .progress import Progress
 from .proposal import Proposal, Share, Source, Suspect, digest
@@ -71,6 +71,8 @@ def clean(
     if data.is_dir() and data.resolve() in place.resolve().parents:
         raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
     require_writable(place, "--review")
+    before = digest(data) if data.is_file() or data.is_dir() else ""  # the reader says what else it is
+    decided = decisions_in(place, before)
     with Progress(echo) as progress:
         source = read(data, progress, **options)
         echo(source.message() + "\n")
@@ -84,6 +86,8 @@ def clean(
         found = audit(source.labels, found_by.probabilities, views=views, classes=source.classes, names=source.ids)
         sure = sure_labels(found, views)
     proposal = propose(source, found, found_by, sure, options.get("drop") or (), options.get("features"))
+    if proposal.source.digest != before:
+        raise ValueError(f"{data} has changed while it was examined; nothing was written. Run `curriculum clean` again")
     path = proposal.write(place / PROPOSAL)
     page = write_page(proposal, place / PAGE)
     for line in _lines(found, proposal):
@@ -94,6 +98,10 @@ def clean(
         echo(fix.summary())
         for written in fix.write(out):
             echo(f"wrote {written}")
+    elif decided and decided.proposal != proposal.key:
+        file = place / DECISIONS
+        echo(f"{file} is about an earlier proposal; move it to review this one")
+        echo(f"to write data corrected by it: curriculum fix {shlex.quote(str(file))} --out FIXED")
     elif proposal.rows:
         echo(f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}")
         then = "to" if any(one.sure for one in proposal.rows) else "after that, to"
@@ -154,15 +162,14 @@ def propose(
         )
     layout = source.layout
     origin = Source(
-        str(source.path.resolve()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
+        str(source.path.absolute()), source.kind, digest(source.path), layout.get("label"), layout.get("encoding"),
         layout.get("separator"), layout.get("id"), quotes=bool(layout.get("quotes", "yes")),
         drop=list(drop), features=features and str(features),
     )  # fmt: skip
     share = Share() if found.health else Share(found.share, found.share_low, found.share_high)
     if source.skipped:
-        notes.append(f"Rows that were not examined: {len(source.skipped):,}.")
-    method = f"{by.words}, {by.seconds:.0f} s"
-    return Proposal(origin, source.classes, len(source), suspects, share, found.health, method, notes)
+        notes.append(f"Rows and files that were not examined: {len(source.skipped):,}.")
+    return Proposal(origin, source.classes, len(source), suspects, share, found.health, by.words, notes)
 
 
 def without_unlearnt(source: UserData, by: Folds) -> tuple[UserData, Folds]:

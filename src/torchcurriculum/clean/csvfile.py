@@ -48,7 +48,7 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
     Args:
         path: The file.
         separator: One character, if known.
-        encoding: If known.
+        encoding: If known; a byte order mark overrules it.
 
     Raises:
         ValueError: If the file is empty or binary, has one column only, or cannot be read in ``encoding``.
@@ -64,7 +64,7 @@ def find_layout(path: Path, separator: str | None = None, encoding: str | None =
     separator = "\t" if separator == "\\t" else separator  # as it is typed in a shell
     if separator is not None and len(separator) != 1:
         raise ValueError(f"--sep (separator) must be one character, got {separator!r}")
-    encoding = _known(encoding) if encoding else _encoding(path)
+    encoding = (_marked(path) or _known(encoding)) if encoding else _encoding(path)
     if not _decodes(path, encoding):
         raise ValueError(f"{path} is not text in {encoding}; omit --encoding, or give the right one")
     sep = separator or _separator(path, encoding)
@@ -106,6 +106,13 @@ def _known(encoding: str) -> str:
         raise ValueError(f"unknown encoding {encoding!r}; common ones: utf-8, cp1252, utf-16") from None
 
 
+def _marked(path: Path) -> str | None:
+    """The encoding that a byte order mark tells."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+    return next((name for mark, name in BOMS.items() if head.startswith(mark)), None)
+
+
 def _encoding(path: Path) -> str:
     with open(path, "rb") as file:
         head = file.read(4096)
@@ -116,9 +123,8 @@ def _encoding(path: Path) -> str:
             raise ValueError(f"{path} is {what}, not text; save it as CSV")
     if JSON.match(head):
         raise ValueError(f"{path} is JSON, not a table; save it as CSV or Parquet")
-    for mark, name in BOMS.items():
-        if head.startswith(mark):
-            return name
+    if marked := _marked(path):
+        return marked
     if b"\0" in head:  # UTF-16 without a byte order mark: every other byte is 0 in Latin text
         even, odd = head[::2].count(0), head[1::2].count(0)
         if max(even, odd) > 0.3 * len(head) and min(even, odd) < 0.05 * len(head):

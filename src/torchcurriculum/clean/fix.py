@@ -15,12 +15,14 @@ from typing import Any
 from ..audit.exports import spreadsheet_safe
 from ..record.files import overwrite
 from .check import FixCheck, check_fix
+from .columns import cell_texts
 from .decisions import Decisions
 from .delimited import Delimited
-from .folders import class_files, has_parts, require_writable
+from .folders import class_files, files_in, has_parts, require_writable
 from .pictures import SUFFIXES as PICTURES
-from .proposal import Proposal, Source, digest, folder_files
+from .proposal import Proposal, Source, digest
 from .reading import read
+from .tables import parquet_frame
 from .text import SUFFIXES as TEXTS
 from .userdata import Watch
 
@@ -69,7 +71,7 @@ def planned(
             all rows and labels, and weights each by the probability that its label is right: 1 where a person kept it,
             0 where a person changed or dropped it, and the proposal's ``quality`` for others called wrong.
         min_probability: Instead of the sure rows, change those whose suggested label has at least this probability,
-            called wrong or not.
+            called wrong or not; but only those called wrong if the share of wrong labels may be 0.
 
     Example:
         >>> from torchcurriculum.clean import Suspect
@@ -102,6 +104,7 @@ def planned(
             changes.append(Change(one.row, one.id, one.given, "drop", "review"))
         elif new not in (None, one.given):
             changes.append(Change(one.row, one.id, one.given, "relabel", "review", label=new))
+    all_may_be_right = proposal is not None and proposal.share.low == 0
     for row in () if proposal is None else proposal.rows:
         if mode == "weight":
             if row.row not in decided and row.called:
@@ -109,6 +112,7 @@ def planned(
                 changes.append(Change(row.row, row.id, row.given, "weight", "proposal", weight=weight))
             continue
         chosen = row.sure if min_probability is None else (row.suggestion_probability or 0) >= min_probability
+        chosen = chosen and (row.called or not all_may_be_right)
         if decisions is None and chosen and row.suggested not in (None, row.given):
             label = row.suggested if mode == "relabel" else None
             changes.append(Change(row.row, row.id, row.given, mode, "proposal", label=label))
@@ -198,7 +202,7 @@ class Fix:
             self._write_parquet(out)
         else:
             self._write_text(out)
-        log = out.with_name(f"{out.stem if out.suffix else out.name}.changes.csv")
+        log = _new_log(out)
         with overwrite(log, newline="") as file:
             file.write(_table(LOG, [[getattr(change, name) for name in LOG] for change in self.changes]))
         return [out, log]
@@ -269,7 +273,8 @@ class Fix:
         column = table.column(place)
         held = column.to_pylist()
         kinds = {text: value for value in held if value is not None for text in _spellings(value)}
-        texts = [str(value).strip() for value in held]
+        texts = [text.strip() for text in cell_texts(parquet_frame(self.path)[self.source.label])]
+        kinds |= {text: value for text, value in zip(texts, held, strict=True) if value is not None}
         for change in self.changes:
             if change.row < len(held) and change.given.strip() in _spellings(held[change.row]):
                 texts[change.row] = change.given.strip()
@@ -320,8 +325,7 @@ class Fix:
             return
         if self.mode == "weight":
             raise ValueError("weights of pictures and texts are written to a CSV file; use a --out that ends in .csv")
-        names = [name for name, _ in folder_files(self.path)]
-        _copy(self.path, names, changes, out, link, depth=int(has_parts(self.path)))
+        _copy(self.path, sorted(files_in(self.path)), changes, out, link, depth=int(has_parts(self.path)))
 
     def _write_labels(self, out: Path, known: Mapping[str, str], changes: Mapping[str | None, Change]) -> None:
         head = ["file", "given_label", "label", *([WEIGHT] if self.mode == "weight" else [])]
@@ -334,6 +338,16 @@ class Fix:
             lines.append(line + ([1.0 if change is None else change.weight] if self.mode == "weight" else []))
         with overwrite(out, newline="", errors="surrogateescape") as file:
             file.write(_table(head, lines))
+
+
+def _new_log(out: Path) -> Path:
+    """The log beside the corrected data, with a number if a file has that name."""
+    stem = f"{out.stem if out.suffix else out.name}.changes"
+    log, number = out.with_name(f"{stem}.csv"), 1
+    while log.exists():
+        number += 1
+        log = out.with_name(f"{stem}-{number}.csv")
+    return log
 
 
 def _copy(

@@ -7,7 +7,6 @@ See docs/results/clean.md for results.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,12 +40,10 @@ class Folds:
     Attributes:
         probabilities: (N, C) float32.
         words: What was trained, for the user.
-        seconds: How long it took.
     """
 
     probabilities: np.ndarray
     words: str
-    seconds: float
 
 
 def fold_numbers(labels: np.ndarray, features: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
@@ -97,7 +94,6 @@ def train_folds(
     Returns:
         The mean of their probabilities.
     """
-    start = time.monotonic()
     epochs = epochs or EPOCHS
     held = fold_numbers(labels, features, folds, seed) if held is None else held
     parts = [(np.flatnonzero(held != fold), np.flatnonzero(held == fold)) for fold in range(folds)]
@@ -120,7 +116,7 @@ def train_folds(
         words.append(name)
     found = np.maximum(found, FLOOR)
     found /= found.sum(1, keepdims=True)
-    return Folds(found, f"{', '.join(words)}", time.monotonic() - start)
+    return Folds(found, ", ".join(words))
 
 
 def _linear() -> Any:

@@ -7,9 +7,29 @@ from pathlib import Path
 from .decisions import Decisions
 from .proposal import Proposal, Source, read_json
 
-__all__ = ["DECISIONS", "PROPOSAL", "read_for_fix", "read_for_review"]
+__all__ = ["DECISIONS", "PROPOSAL", "decisions_in", "read_for_fix", "read_for_review"]
 
 PROPOSAL, DECISIONS = "proposal.json", "decisions.json"
+
+
+def decisions_in(folder: Path, digest: str) -> Decisions | None:
+    """The decisions in the folder of a review, if there are any; ValueError if they are about other data.
+
+    Args:
+        folder: The folder.
+        digest: Of the data, see ``digest``.
+    """
+    path = folder / DECISIONS
+    if not path.is_file():
+        return None
+    held = Decisions.read(path)
+    if held.source is None or held.source.digest != digest:
+        about = "unknown data" if held.source is None else held.source.path
+        raise ValueError(
+            f"{path} is about other data ({about}, or an earlier version of it); move it, or choose another folder "
+            "with --review"
+        )
+    return held
 
 
 def read_for_review(path: Path) -> tuple[Proposal, Path]:
@@ -32,7 +52,8 @@ def read_for_fix(
     Returns:
         The data, the proposal or None, the decisions or None, and a sentence about them.
     """
-    if path.is_dir():
+    folder = path.is_dir()
+    if folder:
         path = path / DECISIONS if (path / DECISIONS).is_file() else path / PROPOSAL
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; `curriculum clean` writes proposals, and a review decisions")
@@ -47,6 +68,9 @@ def read_for_fix(
     if found is not None and decisions.proposal not in (None, found.key):
         if proposal_path is not None:
             raise ValueError(f"{path} is not about the proposal {proposal_path}")
+        if folder:
+            words = f"is about another proposal than {beside}; move it, or apply it with `curriculum fix {path}`"
+            raise ValueError(f"{path} {words}")
         found = None
     if found is not None:
         decisions = Decisions.of(found, decisions.rows)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from ..data import Rows
-from .folders import class_files
+from .folders import class_files, has_parts, part_of, unlabelled_files
 from .networks import feature_network
 from .patches import SIDE, patch_features
-from .userdata import Column, UserData, Watch, number_classes
+from .userdata import Column, UserData, Watch, named_counts, number_classes
 
 __all__ = ["SUFFIXES", "ImageFiles", "open_picture", "picture_parts", "read_pictures"]
 
@@ -29,7 +29,7 @@ NETWORK_SIDE = 224
 DIMENSIONS = 256  # of the features
 READ = 32  # pictures per read
 SHOWN = 160  # the longer side of a preview
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 Files = tuple[list[Path], Tensor]
 
 
@@ -145,8 +145,8 @@ def picture_parts(folder: str | Path) -> tuple[dict[str, Files], list[str]]:
     """The user's pictures, one folder per class. Unreadable ones are left out with a warning.
 
     Args:
-        folder: With ``train``, ``valid`` (or ``val``) and ``test`` in it, each with one folder for each class; or with
-            the folders of the classes themselves.
+        folder: With ``train``, ``valid`` and ``test`` (or names as in ``folders.PARTS``) in it, each with one folder
+            for each class; or with the folders of the classes themselves.
 
     Returns:
         ``{"train": (paths, y), ...}`` with the splits found, or ``"all"`` without any; and the class names, numbered
@@ -154,14 +154,16 @@ def picture_parts(folder: str | Path) -> tuple[dict[str, Files], list[str]]:
     """
     folder = Path(folder)
     parts: dict[str, list[tuple[Path, str]]] = {}
-    whole = (folder / "train").is_dir()
     found = class_files(folder, SUFFIXES)
+    whole = has_parts(folder)
     good, bad = _readable(tuple((folder / name, *_stamp(folder / name)) for name, _ in found))
+    others = unlabelled_files(folder, SUFFIXES)
+    bad = bad + [f"{name}: {why}" for name, why in others if name.lower().endswith(SUFFIXES)]
     if bad:
         first = "; ".join(bad[:3])
-        warnings.warn(f"{len(bad)} pictures in {folder} cannot be read and are left out: {first}", stacklevel=2)
+        warnings.warn(f"{len(bad)} pictures in {folder} cannot be used and are left out: {first}", stacklevel=2)
     for (name, label), fine in zip(found, good, strict=True):
-        part = {"val": "valid"}.get(name.split("/")[0], name.split("/")[0]) if whole else "all"
+        part = part_of(name) if whole else "all"
         if fine:
             parts.setdefault(part, []).append((folder / name, label))
     classes = sorted({label for _, label in parts.get("train" if whole else "all", [])})
@@ -218,7 +220,7 @@ def read_pictures(
     """
     folder = Path(folder)
     network, how = feature_network(features)
-    files = class_files(folder, SUFFIXES)
+    files, others = class_files(folder, SUFFIXES), unlabelled_files(folder, SUFFIXES, strict)
     side = SIDE if network is None else NETWORK_SIDE
     blocks, rows, skipped, done = [], [], [], 0
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
@@ -240,11 +242,12 @@ def read_pictures(
     x = patch_features(x, watch=watch) if network is None else x
     chosen = np.array(rows)[kept]
     small = [files[row][0] for row, keep in zip(rows, kept, strict=True) if not keep]
-    skipped += [(name, "its class has fewer than 5 pictures") for name in small]
+    skipped += [(name, "its class has fewer than 5 pictures") for name in small] + others
     names = [files[row][0] for row in chosen]
+    columns = [Column("pictures", "picture", how), Column("folders", "label", named_counts(labels[kept], classes))]
     return UserData(
         "pictures", folder, labels[kept], classes, names, reduced(x), np.zeros(min(x.shape[1], DIMENSIONS), np.int64),
-        chosen, [Column("pictures", "picture", how)], skipped, notes, {}, lambda row: _small(folder / names[row]),
+        chosen, columns, skipped, notes, {}, lambda row: _small(folder / names[row]),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..record.files import overwrite
+from .folders import files_in
 
 __all__ = ["KINDS", "Proposal", "Share", "Source", "Suspect", "digest", "read_json"]
 
@@ -233,15 +234,9 @@ def digest(path: str | Path) -> str:
     if not path.is_dir():
         raise FileNotFoundError(f"{path} does not exist")
     total = hashlib.sha256()
-    for name, file in folder_files(path):
-        total.update(name.encode("utf-8", "surrogateescape") + b"\0" + _sha(file).digest())
+    for name in sorted(files_in(path)):
+        total.update(name.encode("utf-8", "surrogateescape") + b"\0" + _sha(path / name).digest())
     return total.hexdigest()
-
-
-def folder_files(folder: Path) -> list[tuple[str, Path]]:
-    """(path in the folder with ``/``, path) of its files, sorted, without hidden ones."""
-    found = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
-    return sorted((name, path) for name, path in found if not any(part.startswith(".") for part in name.split("/")))
 
 
 def read_json(path: str | Path, what: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .leaks import is_copy, telling_alone
 from .text import text_features
 from .userdata import LISTED, Column, UserData, Watch, named_counts, number_classes
 
-__all__ = ["SUFFIXES", "TABLE_OPTIONS", "read_table"]
+__all__ = ["SUFFIXES", "TABLE_OPTIONS", "parquet_frame", "read_table"]
 
 TARGETS = ("label", "labels", "target", "class", "y")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq")
@@ -192,13 +192,18 @@ def _pandas() -> Any:
 def _parquet(path: Path, sep: str | None, encoding: str | None) -> tuple[Any, None, range, dict[int, str]]:
     if sep is not None or encoding is not None:
         raise ValueError(f"{path} is a Parquet file; --sep and --encoding are for text")
+    frame = parquet_frame(path)
+    return frame, None, range(1, len(frame) + 1), {}
+
+
+def parquet_frame(path: Path) -> Any:
+    """A Parquet file as a pandas DataFrame; a named index is a column."""
     pandas = _pandas()
     try:
         frame = pandas.read_parquet(path)
     except Exception as error:  # pyarrow raises many kinds of errors on damaged files
         raise ValueError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:120]}") from error
-    frame = frame.reset_index(drop=None in frame.index.names)
-    return frame, None, range(1, len(frame) + 1), {}
+    return frame.reset_index(drop=None in frame.index.names)
 
 
 def _csv(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .userdata import Column, UserData, Watch, number_classes
+from .columns import SAMPLE, UNSPACED
+from .userdata import Column, UserData, Watch, named_counts, number_classes
 
 __all__ = ["MINILM", "encoder_place", "read_texts", "text_features"]
 
@@ -20,6 +21,7 @@ ENCODED = 20_000  # most texts to encode by default; more would take too long on
 DIMENSIONS = 256  # of TF-IDF, after a truncated SVD
 TOKENS = 128
 TOGETHER = 32  # texts of similar length per encoder batch
+PAIRS, LETTERS = {"ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (1, 4)}  # of words; of letters
 LARGEST = 2**20  # characters of a text to use
 
 
@@ -49,7 +51,8 @@ def text_features(
     Args:
         texts: N of them.
         how: ``"minilm"``: sentence embeddings of a small pretrained encoder. ``"tfidf"``: words and pairs of words,
-            weighted and reduced. By default the first, if it is installed and there are at most 20,000 texts.
+            weighted and reduced; groups of letters where there are no spaces between words, as in Chinese. By default
+            the first, if it is installed, there are at most 20,000 texts, and these have spaces between words.
         watch: Called as ``watch(what, done, total)``.
         together: Number of text columns, each with as many texts.
 
@@ -65,21 +68,25 @@ def text_features(
     if how is not None and how not in known:
         raise ValueError(f"--features for text must be one of {', '.join(known)}, got {how!r}")
     can = find_spec(MINILM) is not None and find_spec("transformers") is not None
-    if how == "minilm" or (how is None and can and len(texts) * together <= ENCODED):
+    some = "".join(text[:TOKENS] for text in texts[:: 1 + len(texts) // SAMPLE])
+    unspaced = len(UNSPACED.findall(some)) > len(some) / 2
+    if how == "minilm" or (how is None and can and not unspaced and len(texts) * together <= ENCODED):
         return _encoded(texts, watch), "taken by its meaning (MiniLM; --features tfidf for words)"
-    return _words(texts), "taken by its words (TF-IDF; --features minilm for sentence embeddings)"
+    if unspaced:
+        return _words(texts, LETTERS), "taken by its letters (TF-IDF), since it has no spaces between words"
+    return _words(texts, PAIRS), "taken by its words (TF-IDF; --features minilm for sentence embeddings)"
 
 
-def _words(texts: Sequence[str]) -> np.ndarray:
+def _words(texts: Sequence[str], parts: dict[str, Any]) -> np.ndarray:
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     least = 2 if len(texts) >= 50 else 1
-    options: dict[str, Any] = {"sublinear_tf": True, "ngram_range": (1, 2), "dtype": np.float32, "max_features": 50_000}
+    options: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32, "max_features": 50_000}
     try:
-        found = TfidfVectorizer(min_df=least, **options).fit_transform(texts)
+        found = TfidfVectorizer(min_df=least, **options, **parts).fit_transform(texts)
     except ValueError:  # no word occurs twice, but characters do
-        found = TfidfVectorizer(analyzer="char_wb", **{**options, "ngram_range": (1, 4)}).fit_transform(texts)
+        found = TfidfVectorizer(**options, **LETTERS).fit_transform(texts)
     size = min(DIMENSIONS, found.shape[1] - 1, len(texts) - 1)
     x = TruncatedSVD(size, random_state=0).fit_transform(found) if size >= 2 else found.toarray()
     return _spread(x)
@@ -131,10 +138,10 @@ def read_texts(
     Returns:
         One row per file.
     """
-    from .folders import class_files
+    from .folders import class_files, unlabelled_files
 
     folder = Path(folder)
-    files = class_files(folder, SUFFIXES)
+    files, others = class_files(folder, SUFFIXES), unlabelled_files(folder, SUFFIXES, strict)
     texts, given, ids, rows, skipped = [], [], [], [], []
     for row, (name, label) in enumerate(files):
         try:
@@ -152,12 +159,14 @@ def read_texts(
         rows.append(row)
     labels, classes, kept, notes = number_classes(given, str(folder))
     skipped += [(name, "its class has fewer than 5 files") for name, keep in zip(ids, kept, strict=True) if not keep]
+    skipped += others
     chosen = np.flatnonzero(kept)
     texts = [texts[row] for row in chosen]
     x, how = text_features(texts, features, watch)
+    columns = [Column("text", "text", how), Column("folders", "label", named_counts(labels[chosen], classes))]
     return UserData(
         "text", folder, labels[chosen], classes, [ids[row] for row in chosen], x, np.zeros(x.shape[1], np.int64),
-        np.array(rows)[chosen], [Column("text", "text", how)], skipped, notes, {}, lambda row: {"text": texts[row]},
+        np.array(rows)[chosen], columns, skipped, notes, {}, lambda row: {"text": texts[row]},
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"\ncurriculum: {stop}. To resume, run the same command again:\n  {again}", file=sys.stderr)
         return stop.status
     except KeyboardInterrupt:
-        _say("\ncurriculum: stopped; everything recorded so far is kept", file=sys.stderr)
+        _say("\ncurriculum: stopped", file=sys.stderr)
         return 130
     return 0
 

@@ -41,17 +41,18 @@ def two_views(features: np.ndarray, groups: np.ndarray, labels: np.ndarray) -> l
         >>> [part.tolist() for part in two_views(x, np.array([1, 2, 3, 4]), np.arange(50) % 2)]
         [[0, 1], [2, 3]]
     """
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
     some = features[:: max(1, len(features) // SAMPLE)].astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         near = np.abs(np.nan_to_num(np.corrcoef(some.T))).reshape(len(groups), len(groups)) > ALIKE
-    names = np.unique(groups)
-    bunch = {int(name): int(name) for name in names}
-    for one, other in zip(*np.nonzero(near), strict=True):
-        old, new = bunch[int(groups[one])], bunch[int(groups[other])]
-        bunch = {name: new if held == old else held for name, held in bunch.items()}
+    columns = np.unique(groups, return_inverse=True)[1]
+    one, other = np.nonzero(near)
+    pairs = csr_matrix((np.ones(len(one), dtype=bool), (columns[one], columns[other])), shape=(columns.max() + 1,) * 2)
+    of = connected_components(pairs)[1][columns]
     means = np.stack([features[labels == label].mean(0) for label in np.unique(labels)])
     telling = means.var(0) / (features.var(0) + 1e-6)
-    of = np.array([bunch[int(name)] for name in groups])
     ranked = sorted(set(of.tolist()), key=lambda name: -float(telling[of == name].sum()))
     if len(ranked) < 2:
         return []

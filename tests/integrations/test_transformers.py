@@ -461,6 +461,21 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
         made(bert(), settings(tmp_path), train_dataset=rows(), method=method("apw-e"))
 
 
+class Losing(Trainer):
+    """A user's own loss."""
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().compute_loss(model, inputs, *args, **kwargs)
+
+
+def test_a_loss_of_a_trainer_of_ones_own_is_refused_unless_loss_fn_takes_its_place(tmp_path: Path) -> None:
+    made = type("Both", (CurriculumMixin, Losing), {})
+    given: Any = {"args": settings(tmp_path), "train_dataset": rows(), "method": "vanilla"}
+    with pytest.raises(ValueError, match=r"Both: Losing\.compute_loss would not be called .* pass loss_fn="):
+        made(bert(), **given)
+    made(bert(), **given, loss_fn=torch.nn.CrossEntropyLoss(reduction="none")).train()
+
+
 @pytest.mark.parametrize(
     ("options", "more", "words"),
     [

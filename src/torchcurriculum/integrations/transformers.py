@@ -64,6 +64,7 @@ class CurriculumMixin(Base):
     """
 
     _train_batch_size: int
+    replaced_loss: Any = Trainer.compute_loss  # by the method's loss in training
 
     def __init__(
         self,
@@ -261,6 +262,7 @@ class CurriculumMixin(Base):
         data: Any = self.train_dataset
         sampler: Any = self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
+        loss = getattr(super().compute_loss, "__func__", None)
         known = sampler is None or (type(sampler) in (RandomSampler, SequentialSampler) and len(sampler) == len(data))
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled
         split = split or getattr(self.accelerator, "parallelism_config", None) is not None
@@ -269,6 +271,10 @@ class CurriculumMixin(Base):
             "the method decides the order of rows, so your own sampler (_get_train_sampler, a strategy other than "
             "'random' and 'sequential') or get_train_dataloader cannot be used": (
                 not known or loader is not Trainer.get_train_dataloader
+            ),
+            f"{super().compute_loss.__qualname__} would not be called in training, because it returns one loss for the "
+            "whole batch; pass loss_fn=(outputs, labels) -> (B,), which returns one per sample": (
+                loss_fn is None and loss is not type(self).replaced_loss
             ),
             "compute_loss_func returns one loss for the whole batch; pass loss_fn, which returns one per sample": (
                 self.compute_loss_func is not None

@@ -151,6 +151,21 @@ def test_losses_are_measured_in_the_precision_of_the_training(precision: str) ->
     assert torch.allclose(measured, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("way", ["criterion", "loss"])
+@pytest.mark.parametrize("owner", ["module", "datamodule"])
+def test_transfer_hooks_run_once_on_every_batch_also_on_the_measured_ones(owner: str, way: str) -> None:
+    raw, net = TensorDataset(rows().tensors[0] * 4 + 1, rows().tensors[1]), module(way=way)
+    held = callback("apw-ei", loss_fn=nn.CrossEntropyLoss(reduction="none"))
+    source = importlib.import_module(PACKAGES[0]).LightningDataModule() if owner == "datamodule" else net
+    source.train_dataloader = lambda: loader(raw)
+    source.on_before_batch_transfer = lambda batch, dataloader_idx: (batch[0] - 1, batch[1])
+    source.on_after_batch_transfer = lambda batch, dataloader_idx: (batch[0] / 4, batch[1])
+    trainer(PACKAGES[0], held).fit(net, datamodule=source if owner == "datamodule" else None)
+    (tensors, _), (expected, _) = outcome(net.net, held.curriculum), outcome(*plain("apw-ei"))
+    for name, value in expected.items():
+        assert torch.allclose(tensors[name].double(), value.double(), atol=1e-9), name
+
+
 def test_a_schedule_may_ask_for_the_number_of_steps() -> None:
     net, curriculum = module(), callback("s-apw-e")
     own = net.configure_optimizers

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, Step, Task, checks
-from ..distributed import derive, merge_rows, rank, total
+from ..distributed import derive, merge_rows, rank, total, world_size
 from ..named import MethodLike, find_maker, make_method
 
 __all__ = ["PerSample", "Weighted", "per_sample", "reduce_positions", "reduction_of", "weighted"]
@@ -148,6 +148,7 @@ class Weighted(nn.Module):
 
     last: Tensor
     seen: Tensor
+    writer: Tensor
 
     def __init__(self, criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> None:
         super().__init__()
@@ -168,6 +169,7 @@ class Weighted(nn.Module):
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last synchronised
         self.number, self.step = 0, 0  # of the epoch and of its batch; on the host, to avoid synchronising
         self._visits = 0  # rows since ``advance``
+        self.register_buffer("writer", torch.tensor(-1), persistent=False)  # the rank that wrote these losses
 
     def advance(self, losses: Tensor | None = None) -> None:
         """Begins an epoch.
@@ -205,6 +207,7 @@ class Weighted(nn.Module):
                 "training set; call your own criterion on data that are not trained on"
             )
         _follow(self, _device_of(outputs))
+        self._refuse_broadcast()
         losses, share = self.losses.measure(outputs, y)
         if self.grows and len(index):
             self._grow(int(index.max()) + 1)
@@ -223,7 +226,26 @@ class Weighted(nn.Module):
         if not self.grows:
             self.seen.index_fill_(0, index, True)
             self.method.visited(index)
+        self.writer.fill_(rank())
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
+
+    def _refuse_broadcast(self) -> None:
+        """Raises an error on every rank, in the second step of an epoch, if a rank's buffers were replaced."""
+        if world_size() > 1 and self.step == 1 and int(total(((self.writer != -1) & (self.writer != rank())).int())):
+            raise RuntimeError(
+                "the weighted criterion is part of the model that DistributedDataParallel wraps, which replaces each "
+                "rank's losses by the first rank's in every pass; keep the criterion outside the model, or pass "
+                "broadcast_buffers=False to DistributedDataParallel"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Weighted:
+        """Moves to another device, but keeps dtypes: row numbers, labels and losses would not fit in half precision."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            return made if made.dtype == tensor.dtype else tensor.to(made.device)
+
+        return super()._apply(moved, recurse)
 
     def _refuse_forgotten_advance(self, rows: int) -> None:
         if type(self.method).plan is Method.plan:
@@ -266,6 +288,7 @@ class Weighted(nn.Module):
 
     def _agree(self) -> None:
         """Gives every rank the losses that the others saw; rows of a stream are not shared."""
+        self.writer.fill_(-1)
         if self.grows:
             return
         self.method.agree()

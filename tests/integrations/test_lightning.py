@@ -24,11 +24,12 @@ from torch.utils.data import (
 
 pytest.importorskip("lightning", reason="needs torchcurriculum[lightning]")
 
-from torchcurriculum import APW, methods
+from torchcurriculum import APW, Curriculum, methods
 from torchcurriculum.integrations.lightning import CurriculumCallback
 
-from ..contract.problem import N
+from ..contract.problem import N, model
 from .lightning_problem import (
+    BATCH,
     EPOCHS,
     PACKAGES,
     Growing,
@@ -149,6 +150,29 @@ def test_losses_are_measured_in_the_precision_of_the_training(precision: str) ->
         expected = nn.functional.cross_entropy(fresh.net(inputs), y, reduction="none").float()
     measured = torch.from_numpy(curriculum.record.history("losses")[0])
     assert torch.allclose(measured, expected, rtol=1e-5, atol=1e-6)
+
+
+WAYS = [(name, way) for name in ("apw-i", "rapw") for way in ("criterion", "loss")]
+
+
+@pytest.mark.parametrize(("name", "way"), [*WAYS, ("apw-i", "call")])
+def test_a_closure_updates_the_method_once_a_batch(name: str, way: str) -> None:
+    net, held = module(way=way), callback(name, loss_fn=nn.CrossEntropyLoss(reduction="none"))
+    net.configure_optimizers = lambda: torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)
+    trainer(PACKAGES[0], held).fit(net, loader())
+    own, curriculum = model(), Curriculum(methods.build(name, N, EPOCHS), rows(), batch_size=BATCH, seed=5)
+    optimizer = torch.optim.LBFGS(own.parameters(), lr=0.1, max_iter=3)
+    for _ in range(EPOCHS):
+        for batch in curriculum.epoch(own):
+
+            def closure(batch: Any = batch) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = curriculum.loss(own, batch)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+    assert_equal((net.net, held.curriculum), (own, curriculum))
 
 
 @pytest.mark.parametrize("way", ["criterion", "loss"])

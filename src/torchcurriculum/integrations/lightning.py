@@ -149,6 +149,11 @@ class CurriculumCallback(Callback):
         assert self._patch is not None
         self._patch.begin()
 
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """Notes that a closure may run ``training_step`` again."""
+        if self._patch is not None and pl_module.automatic_optimization:
+            self._patch.evaluated()
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends the epoch after its last batch, before validation and checkpoints."""
         assert self._patch is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import (
     BertForMaskedLM,
     BertForQuestionAnswering,
@@ -24,6 +25,7 @@ from transformers import (
 )
 
 from torchcurriculum import Curriculum, Record
+from torchcurriculum.integrations import sequences
 from torchcurriculum.integrations.sequences import sample_losses
 from torchcurriculum.integrations.transformers import ONE_LOOP, CurriculumMixin, CurriculumTrainer
 
@@ -474,6 +476,20 @@ def test_a_loss_of_a_trainer_of_ones_own_is_refused_unless_loss_fn_takes_its_pla
     with pytest.raises(ValueError, match=r"Both: Losing\.compute_loss would not be called .* pass loss_fn="):
         made(bert(), **given)
     made(bert(), **given, loss_fn=torch.nn.CrossEntropyLoss(reduction="none")).train()
+
+
+def test_labels_identify_the_data_whatever_the_order_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worst(set[str]):
+        """A set of the two names from which ``pop`` takes the wrong one."""
+
+        def __rand__(self, other: Any) -> Any:
+            return ["labels", "label"]
+
+    monkeypatch.setattr(sequences, "set", Worst, raising=False)
+    columns = {"label": [0, 0], "labels": [1, 2]}
+    for names in (["label", "labels"], ["labels", "label"]):
+        data = Dataset.from_dict({name: columns[name] for name in names})
+        assert sequences.NumberedRows(data).labels.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

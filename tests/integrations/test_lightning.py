@@ -342,6 +342,36 @@ def test_a_checkpoint_of_another_training_set_is_refused(other: str, tmp_path: P
         trainer(PACKAGES[0], callback()).fit(module(), loader(train_set), ckpt_path=tmp_path / "one.ckpt")
 
 
+def test_a_longer_run_says_how_to_resume_and_resumes(tmp_path: Path) -> None:
+    made = trainer(PACKAGES[0], callback(), max_epochs=2)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "two.ckpt")
+    with pytest.raises(ValueError, match=r"knobs.q: 2 in the state, 4 now\); give CurriculumCallback .* epochs="):
+        trainer(PACKAGES[0], callback(), max_epochs=4).fit(module(), loader(), ckpt_path=tmp_path / "two.ckpt")
+    held = callback(epochs=2)
+    trainer(PACKAGES[0], held, max_epochs=4).fit(module(), loader(), ckpt_path=tmp_path / "two.ckpt")
+    assert len(held.record.epochs) == 4
+
+
+@pytest.mark.parametrize("way", ["Tuner.lr_find", "LearningRateFinder", "Tuner.scale_batch_size"])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tuner_runs_before_the_training(way: str, order: int, tmp_path: Path) -> None:
+    pl = importlib.import_module(PACKAGES[0])
+    net, held = module(), callback()
+    net.lr, net.batch_size = 0.1, 4
+    net.train_dataloader = lambda: loader(batch_size=net.batch_size)
+    net.configure_optimizers = lambda: torch.optim.SGD(net.parameters(), net.lr)
+    finder = [pl.callbacks.LearningRateFinder(num_training_steps=5)] if way == "LearningRateFinder" else []
+    made = trainer(PACKAGES[0], *[held, *finder][::order], limit_val_batches=0, default_root_dir=tmp_path)
+    if way == "Tuner.lr_find":
+        pl.tuner.Tuner(made).lr_find(net, num_training=5)
+    if way == "Tuner.scale_batch_size":
+        pl.tuner.Tuner(made).scale_batch_size(net, max_trials=1, steps_per_trial=2)
+    made.fit(net)
+    assert [row["rows"] for row in held.record.epochs] == [N] * EPOCHS
+
+
 # ---------------------------------------------------------------- bad input
 
 

@@ -183,6 +183,19 @@ def test_a_run_resumes_from_any_checkpoint_bit_equal(name: str, tmp_path: Path) 
         assert both[0] == both[1]
 
 
+@resumes
+def test_a_longer_run_says_how_to_resume_and_resumes(tmp_path: Path) -> None:
+    named = {"method": "apw-e"}
+    trainer("apw-e", tmp_path, more=named, save_strategy="epoch").train()
+    last = str(max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])))
+    words = r"knobs.q: 3 in the state, 5 now\); give CurriculumTrainer .* method_options={'q': ...}"
+    with pytest.raises(ValueError, match=words):
+        trainer("apw-e", tmp_path / "b", more=named, num_train_epochs=5).train(resume_from_checkpoint=last)
+    longer = trainer("apw-e", tmp_path / "c", more={**named, "method_options": {"q": EPOCHS}}, num_train_epochs=5)
+    longer.train(resume_from_checkpoint=last)
+    assert len(longer.curriculum.record.epochs) == 5
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint in mid-epoch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..data.batches import LOADER_OPTIONS, take
 from ..data.identity import length_of
 from ..losses import reduce_positions, reduction_of
 
-__all__ = ["SHOWN", "CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+__all__ = ["SHOWN", "CriterionPatch", "Epochs", "knobs_given_by", "loader_settings", "row_by_row"]
 
 SHOWN = ("rho", "alpha", "eprop", "phase", "rows")  # columns of the record for the trainer's log
 
@@ -207,6 +208,18 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         "shuffle": shuffled,
         "loader_options": {name: value for name in LOADER_OPTIONS if (value := getattr(loader, name))},
     }
+
+
+@contextmanager
+def knobs_given_by(owner: str, such_as: str) -> Iterator[None]:
+    """Tells users of a trainer, who do not call ``load_state_dict``, how to resume a state with other knobs."""
+    try:
+        yield
+    except ValueError as error:
+        found, call, _ = str(error).partition("; pass knobs=")
+        if not call:
+            raise
+        raise ValueError(f"{found}; give {owner} those of the state, such as {such_as}, or method_options=") from error
 
 
 def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:

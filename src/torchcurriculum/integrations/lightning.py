@@ -13,7 +13,7 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import SHOWN, CriterionPatch, Epochs, loader_settings
+from .hosted import SHOWN, CriterionPatch, Epochs, knobs_given_by, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -132,7 +132,8 @@ class CurriculumCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins the first epoch, or resumes the one that a checkpoint was saved in."""
         if self._state:
-            self._now.load_state_dict(self._state)
+            with knobs_given_by("CurriculumCallback", "epochs=, the max_epochs of its run"):
+                self._now.load_state_dict(self._state)
             self._state = {}
         self._begin(trainer, pl_module)
         progress = trainer.fit_loop.epoch_loop.batch_progress
@@ -185,9 +186,14 @@ class CurriculumCallback(Callback):
         """The curriculum's state: tensors, numbers and strings. Lightning calls it on all ranks."""
         return {} if self.curriculum is None else self.curriculum.state_dict()
 
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Marks a checkpoint that is saved before the training begins, as a ``Tuner`` does to restore it."""
+        checkpoint.setdefault("callbacks", {}).setdefault(self.state_key, {})
+
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Refuses to resume a training whose checkpoint has no curriculum, which would silently begin anew."""
-        if trainer.state.fn == "fit" and self.state_key not in checkpoint.get("callbacks", {}):
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if trainer.state.fn == "fit" and not state and (state is None or checkpoint.get("global_step")):
             raise ValueError(
                 "the checkpoint has no state of CurriculumCallback; resume from one that was saved with it, or load "
                 "only the weights, module.load_state_dict(checkpoint['state_dict']), and train without ckpt_path"

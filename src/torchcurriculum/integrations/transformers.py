@@ -20,6 +20,7 @@ from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
 from ..named import MethodLike, make_method
 from ..record import Record
+from .hosted import knobs_given_by
 from .sequences import ROWS, NumberedRows, RowCollator, sample_losses
 
 NEEDS = "transformers 4.57, or 5.4 and newer"
@@ -253,7 +254,9 @@ class CurriculumMixin(Base):
         return self.curriculum.progress()
 
     def _load_curriculum(self, folder: Any) -> None:
-        if Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
+        with knobs_given_by(type(self).__name__, "method_options={'q': ...} of a schedule that follows the epochs"):
+            step = Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum)
+        if step != self.state.global_step:
             raise ValueError(f"{folder} holds no curriculum state for step {self.state.global_step}")
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:

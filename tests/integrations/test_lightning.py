@@ -87,6 +87,14 @@ def test_lightning_gives_the_run_of_the_plain_loop(package: str, name: str) -> N
     assert_equal((net.net, curriculum.curriculum), plain(name))
 
 
+@pytest.mark.parametrize("name", ["rapw", "elr"])
+def test_a_criterion_may_be_called_by_name_in_any_order(name: str) -> None:
+    net, held = module(), callback(name)
+    net.training_step = lambda batch, batch_idx: net.criterion(target=batch[1], input=net(batch[0]))
+    trainer(PACKAGES[0], held).fit(net, loader())
+    assert_equal((net.net, held.curriculum), plain(name))
+
+
 @pytest.mark.parametrize("measure", ["pass", "running"])
 @pytest.mark.parametrize("name", ["apw-i", "s-apw-e"])
 def test_with_accumulated_gradients(name: str, measure: str) -> None:

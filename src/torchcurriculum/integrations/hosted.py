@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,6 +133,8 @@ class CriterionPatch:
         criterion = self.criterion
         assert criterion is not None
         if self._inside:
+            bound = inspect.signature(type(criterion).forward).bind(criterion, *given, **named)  # in the order of names
+            given, named = bound.args[1:], bound.kwargs
             outputs, y = [*given, *named.values()][:2]
             return self(self._unreduced(criterion, *given, **named), outputs=outputs, y=y)
         return type(criterion).forward(criterion, *given, **named)

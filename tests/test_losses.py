@@ -358,6 +358,22 @@ def test_two_ranks_and_one_process_agree(tmp_path: Path) -> None:
                 torch.testing.assert_close(found[part], value, rtol=0, atol=1e-12)
 
 
+def test_a_closure_is_not_taken_for_a_forgotten_advance() -> None:
+    model, x, y = nn.Linear(4, 3).double(), normal(8, 4), classes(8)
+    criterion = begun(nn.CrossEntropyLoss(), APW(8, q=2))
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=8)
+    for rows in torch.arange(8).split(4):
+
+        def closure(rows: Tensor = rows) -> Tensor:
+            optimizer.zero_grad()
+            loss = criterion(model(x[rows]), y[rows], rows)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)  # warnings are errors in the tests
+    assert criterion.step > 6
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS")
 def test_a_criterion_inside_a_wrapped_model_is_refused_where_its_buffers_are_broadcast(tmp_path: Path) -> None:
     start(criterion_ranks.inside, 2, tmp_path)

@@ -168,7 +168,10 @@ class Weighted(nn.Module):
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last synchronised
         self.number, self.step = 0, 0  # of the epoch and of its batch; on the host, to avoid synchronising
-        self._visits = 0  # rows since ``advance``
+        self._visits, self._before = (
+            0,
+            torch.empty(0, dtype=torch.int64),
+        )  # rows since ``advance``, and those of the last call
         self.register_buffer("writer", torch.tensor(-1), persistent=False)  # the rank that wrote these losses
 
     def advance(self, losses: Tensor | None = None) -> None:
@@ -212,10 +215,10 @@ class Weighted(nn.Module):
         if self.grows and len(index):
             self._grow(int(index.max()) + 1)
         checks.check_index(index, self.n, len(losses))
-        index = index.to(losses.device)
+        given, index = index, index.to(losses.device)
         if losses.device.type == "cpu":
             checks.check_losses(losses.detach(), index, "error")
-        self._refuse_forgotten_advance(len(losses))
+        self._refuse_forgotten_advance(given)
         seed = derive("weighted", self.number, self.step, rank())
         task, epoch = Task(_no_forward, self.losses), max(1, self.number)
         batch = Batch(None, y, index, task=task, seed=seed, epoch=epoch, step=self.step)
@@ -247,12 +250,16 @@ class Weighted(nn.Module):
 
         return super()._apply(moved, recurse)
 
-    def _refuse_forgotten_advance(self, rows: int) -> None:
+    def _refuse_forgotten_advance(self, index: Tensor) -> None:
         if type(self.method).plan is Method.plan:
             return  # it does not need epochs
         if not self.number:
             raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
-        before, self._visits = self._visits, self._visits + rows
+        if index.device.type == "cpu":
+            if index.dtype == self._before.dtype and torch.equal(index, self._before):
+                return  # a closure computes the losses of a batch again
+            self._before = index
+        before, self._visits = self._visits, self._visits + len(index)
         if before <= 2 * self.n < self._visits:
             seen, n = self._visits, self.n
             warnings.warn(f"{seen} losses of {n} rows since the last advance(); call it in every epoch", stacklevel=3)

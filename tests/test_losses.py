@@ -356,3 +356,45 @@ def test_two_ranks_and_one_process_agree(tmp_path: Path) -> None:
             found = load_file(tmp_path / f"{name}-{rank}.safetensors")
             for part, value in alone.items():
                 torch.testing.assert_close(found[part], value, rtol=0, atol=1e-12)
+
+
+def test_a_closure_is_not_taken_for_a_forgotten_advance() -> None:
+    model, x, y = nn.Linear(4, 3).double(), normal(8, 4), classes(8)
+    criterion = begun(nn.CrossEntropyLoss(), APW(8, q=2))
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=8)
+    for rows in torch.arange(8).split(4):
+
+        def closure(rows: Tensor = rows) -> Tensor:
+            optimizer.zero_grad()
+            loss = criterion(model(x[rows]), y[rows], rows)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)  # warnings are errors in the tests
+    assert criterion.step > 6
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo with spawn is tested on Linux and macOS")
+def test_a_criterion_inside_a_wrapped_model_is_refused_where_its_buffers_are_broadcast(tmp_path: Path) -> None:
+    start(criterion_ranks.inside, 2, tmp_path)
+    for rank in range(2):
+        assert (tmp_path / f"False-{rank}").read_text() == ""
+        assert "part of the model that DistributedDataParallel wraps" in (tmp_path / f"True-{rank}").read_text()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_criterion_inside_a_model_in_half_precision_keeps_its_dtypes(dtype: torch.dtype) -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.criterion = nn.Linear(4, 300), weighted(nn.CrossEntropyLoss(), "rapw", n=300, epochs=3)
+
+    torch.manual_seed(0)
+    whole, y = Whole(), torch.arange(300)
+    before = {name: buffer.dtype for name, buffer in whole.criterion.named_buffers()}
+    whole.to(dtype)
+    assert {name: buffer.dtype for name, buffer in whole.criterion.named_buffers()} == before
+    whole.criterion.advance()
+    whole.criterion(whole.net(torch.randn(300, 4, dtype=dtype)), y, y)
+    assert torch.equal(whole.criterion.method.labels.long(), y)
+    assert whole.criterion.to("meta").last.is_meta

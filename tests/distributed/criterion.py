@@ -93,3 +93,30 @@ def both(rank: int, world: int, folder: Path) -> None:
     """Leaves the outcomes of this rank."""
     for name, work in {"reduced": reduced, "regression": regression, "streams": streams}.items():
         save_file(work(rank, world), folder / f"{name}-{rank}.safetensors")
+
+
+class Whole(nn.Module):
+    """A model that holds its criterion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.criterion = network(3), weighted(nn.CrossEntropyLoss(), SuperLoss(tau=1.0), n=N)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+def inside(rank: int, world: int, folder: Path) -> None:
+    """Writes what the second step says if the model that is wrapped holds the criterion."""
+    x, y = rows()
+    mine = torch.arange(8)[rank::world]
+    for broadcast in (False, True):
+        net = Whole()
+        model = DistributedDataParallel(net, broadcast_buffers=broadcast)
+        words = ""
+        for _ in range(2):
+            try:
+                net.criterion(model(x[mine]), y[mine], mine)
+            except RuntimeError as error:
+                words = str(error)
+        (folder / f"{broadcast}-{rank}").write_text(words)

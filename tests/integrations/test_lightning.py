@@ -24,11 +24,12 @@ from torch.utils.data import (
 
 pytest.importorskip("lightning", reason="needs torchcurriculum[lightning]")
 
-from torchcurriculum import APW, methods
+from torchcurriculum import APW, Curriculum, methods
 from torchcurriculum.integrations.lightning import CurriculumCallback
 
-from ..contract.problem import N
+from ..contract.problem import N, model
 from .lightning_problem import (
+    BATCH,
     EPOCHS,
     PACKAGES,
     Growing,
@@ -84,6 +85,14 @@ def fitted(package: str, name: str, way: str = "criterion", **options: Any) -> t
 def test_lightning_gives_the_run_of_the_plain_loop(package: str, name: str) -> None:
     net, curriculum = fitted(package, name)
     assert_equal((net.net, curriculum.curriculum), plain(name))
+
+
+@pytest.mark.parametrize("name", ["rapw", "elr"])
+def test_a_criterion_may_be_called_by_name_in_any_order(name: str) -> None:
+    net, held = module(), callback(name)
+    net.training_step = lambda batch, batch_idx: net.criterion(target=batch[1], input=net(batch[0]))
+    trainer(PACKAGES[0], held).fit(net, loader())
+    assert_equal((net.net, held.curriculum), plain(name))
 
 
 @pytest.mark.parametrize("measure", ["pass", "running"])
@@ -149,6 +158,44 @@ def test_losses_are_measured_in_the_precision_of_the_training(precision: str) ->
         expected = nn.functional.cross_entropy(fresh.net(inputs), y, reduction="none").float()
     measured = torch.from_numpy(curriculum.record.history("losses")[0])
     assert torch.allclose(measured, expected, rtol=1e-5, atol=1e-6)
+
+
+WAYS = [(name, way) for name in ("apw-i", "rapw") for way in ("criterion", "loss")]
+
+
+@pytest.mark.parametrize(("name", "way"), [*WAYS, ("apw-i", "call")])
+def test_a_closure_updates_the_method_once_a_batch(name: str, way: str) -> None:
+    net, held = module(way=way), callback(name, loss_fn=nn.CrossEntropyLoss(reduction="none"))
+    net.configure_optimizers = lambda: torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)
+    trainer(PACKAGES[0], held).fit(net, loader())
+    own, curriculum = model(), Curriculum(methods.build(name, N, EPOCHS), rows(), batch_size=BATCH, seed=5)
+    optimizer = torch.optim.LBFGS(own.parameters(), lr=0.1, max_iter=3)
+    for _ in range(EPOCHS):
+        for batch in curriculum.epoch(own):
+
+            def closure(batch: Any = batch) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = curriculum.loss(own, batch)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+    assert_equal((net.net, held.curriculum), (own, curriculum))
+
+
+@pytest.mark.parametrize("way", ["criterion", "loss"])
+@pytest.mark.parametrize("owner", ["module", "datamodule"])
+def test_transfer_hooks_run_once_on_every_batch_also_on_the_measured_ones(owner: str, way: str) -> None:
+    raw, net = TensorDataset(rows().tensors[0] * 4 + 1, rows().tensors[1]), module(way=way)
+    held = callback("apw-ei", loss_fn=nn.CrossEntropyLoss(reduction="none"))
+    source = importlib.import_module(PACKAGES[0]).LightningDataModule() if owner == "datamodule" else net
+    source.train_dataloader = lambda: loader(raw)
+    source.on_before_batch_transfer = lambda batch, dataloader_idx: (batch[0] - 1, batch[1])
+    source.on_after_batch_transfer = lambda batch, dataloader_idx: (batch[0] / 4, batch[1])
+    trainer(PACKAGES[0], held).fit(net, datamodule=source if owner == "datamodule" else None)
+    (tensors, _), (expected, _) = outcome(net.net, held.curriculum), outcome(*plain("apw-ei"))
+    for name, value in expected.items():
+        assert torch.allclose(tensors[name].double(), value.double(), atol=1e-9), name
 
 
 def test_a_schedule_may_ask_for_the_number_of_steps() -> None:
@@ -301,6 +348,36 @@ def test_a_checkpoint_of_another_training_set_is_refused(other: str, tmp_path: P
     words = "other labels" if other == "labels" else "37 rows, and this one has 30"
     with pytest.raises(ValueError, match=words):
         trainer(PACKAGES[0], callback()).fit(module(), loader(train_set), ckpt_path=tmp_path / "one.ckpt")
+
+
+def test_a_longer_run_says_how_to_resume_and_resumes(tmp_path: Path) -> None:
+    made = trainer(PACKAGES[0], callback(), max_epochs=2)
+    made.fit(module(), loader())
+    made.save_checkpoint(tmp_path / "two.ckpt")
+    with pytest.raises(ValueError, match=r"knobs.q: 2 in the state, 4 now\); give CurriculumCallback .* epochs="):
+        trainer(PACKAGES[0], callback(), max_epochs=4).fit(module(), loader(), ckpt_path=tmp_path / "two.ckpt")
+    held = callback(epochs=2)
+    trainer(PACKAGES[0], held, max_epochs=4).fit(module(), loader(), ckpt_path=tmp_path / "two.ckpt")
+    assert len(held.record.epochs) == 4
+
+
+@pytest.mark.parametrize("way", ["Tuner.lr_find", "LearningRateFinder", "Tuner.scale_batch_size"])
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_tuner_runs_before_the_training(way: str, order: int, tmp_path: Path) -> None:
+    pl = importlib.import_module(PACKAGES[0])
+    net, held = module(), callback()
+    net.lr, net.batch_size = 0.1, 4
+    net.train_dataloader = lambda: loader(batch_size=net.batch_size)
+    net.configure_optimizers = lambda: torch.optim.SGD(net.parameters(), net.lr)
+    finder = [pl.callbacks.LearningRateFinder(num_training_steps=5)] if way == "LearningRateFinder" else []
+    made = trainer(PACKAGES[0], *[held, *finder][::order], limit_val_batches=0, default_root_dir=tmp_path)
+    if way == "Tuner.lr_find":
+        pl.tuner.Tuner(made).lr_find(net, num_training=5)
+    if way == "Tuner.scale_batch_size":
+        pl.tuner.Tuner(made).scale_batch_size(net, max_trials=1, steps_per_trial=2)
+    made.fit(net)
+    assert [row["rows"] for row in held.record.epochs] == [N] * EPOCHS
 
 
 # ---------------------------------------------------------------- bad input

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import (
     BertForMaskedLM,
     BertForQuestionAnswering,
@@ -24,6 +25,7 @@ from transformers import (
 )
 
 from torchcurriculum import Curriculum, Record
+from torchcurriculum.integrations import sequences
 from torchcurriculum.integrations.sequences import sample_losses
 from torchcurriculum.integrations.transformers import ONE_LOOP, CurriculumMixin, CurriculumTrainer
 
@@ -179,6 +181,19 @@ def test_a_run_resumes_from_any_checkpoint_bit_equal(name: str, tmp_path: Path) 
         assert again.state.global_step == steps
         both = [[{**row, "seconds": 0} for row in run.curriculum.record.epochs] for run in (again, whole)]
         assert both[0] == both[1]
+
+
+@resumes
+def test_a_longer_run_says_how_to_resume_and_resumes(tmp_path: Path) -> None:
+    named = {"method": "apw-e"}
+    trainer("apw-e", tmp_path, more=named, save_strategy="epoch").train()
+    last = str(max(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2])))
+    words = r"knobs.q: 3 in the state, 5 now\); give CurriculumTrainer .* method_options={'q': ...}"
+    with pytest.raises(ValueError, match=words):
+        trainer("apw-e", tmp_path / "b", more=named, num_train_epochs=5).train(resume_from_checkpoint=last)
+    longer = trainer("apw-e", tmp_path / "c", more={**named, "method_options": {"q": EPOCHS}}, num_train_epochs=5)
+    longer.train(resume_from_checkpoint=last)
+    assert len(longer.curriculum.record.epochs) == 5
 
 
 @pytest.fixture(scope="module")
@@ -459,6 +474,35 @@ def test_a_sampler_or_loader_of_ones_own_is_refused(base: type[Trainer], tmp_pat
     made = type("Both", (CurriculumMixin, base), {})
     with pytest.raises(ValueError, match="Both: the method decides the order of rows, so your own sampler"):
         made(bert(), settings(tmp_path), train_dataset=rows(), method=method("apw-e"))
+
+
+class Losing(Trainer):
+    """A user's own loss."""
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().compute_loss(model, inputs, *args, **kwargs)
+
+
+def test_a_loss_of_a_trainer_of_ones_own_is_refused_unless_loss_fn_takes_its_place(tmp_path: Path) -> None:
+    made = type("Both", (CurriculumMixin, Losing), {})
+    given: Any = {"args": settings(tmp_path), "train_dataset": rows(), "method": "vanilla"}
+    with pytest.raises(ValueError, match=r"Both: Losing\.compute_loss would not be called .* pass loss_fn="):
+        made(bert(), **given)
+    made(bert(), **given, loss_fn=torch.nn.CrossEntropyLoss(reduction="none")).train()
+
+
+def test_labels_identify_the_data_whatever_the_order_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worst(set[str]):
+        """A set of the two names from which ``pop`` takes the wrong one."""
+
+        def __rand__(self, other: Any) -> Any:
+            return ["labels", "label"]
+
+    monkeypatch.setattr(sequences, "set", Worst, raising=False)
+    columns = {"label": [0, 0], "labels": [1, 2]}
+    for names in (["label", "labels"], ["labels", "label"]):
+        data = Dataset.from_dict({name: columns[name] for name in names})
+        assert sequences.NumberedRows(data).labels.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from ..core import checks
+from ..core import Batch, checks
 from ..curriculum import Curriculum
 from ..data.batches import LOADER_OPTIONS, take
 from ..data.identity import length_of
 from ..losses import reduce_positions, reduction_of
 
-__all__ = ["SHOWN", "CriterionPatch", "Epochs", "loader_settings", "row_by_row"]
+__all__ = ["SHOWN", "CriterionPatch", "Epochs", "knobs_given_by", "loader_settings", "row_by_row"]
 
 SHOWN = ("rho", "alpha", "eprop", "phase", "rows")  # columns of the record for the trainer's log
 
@@ -37,7 +39,8 @@ class CriterionPatch:
             raise ValueError(f"{type(module).__name__} already has an attribute 'curriculum'; rename it")
         self.module, self.name, self.loss_fn = module, name, loss_fn
         self.criterion = self._find()
-        self._inside = self._weighted = False
+        self._inside = self._weighted = self._again = False
+        self._batch: tuple[Any, Batch] | None = None  # of this step, as given and as the method sees it
         self._step = 0  # tracked by number, because an optimizer may compute the loss of a batch more than once
         module.curriculum = self  # type: ignore[assignment]
         if self.criterion is not None:
@@ -67,7 +70,8 @@ class CriterionPatch:
             raise TypeError(f"{name} changes the batch before the module sees it; in training_step, {instead}")
         if self.curriculum.nan_strategy != "error" and not checks.all_finite(losses):
             return self._skip()
-        return self.curriculum.reduce(losses, step=self._step, outputs=outputs, y=y)
+        again, self._again = self._again, False  # a second loss of the same training_step is another one
+        return self.curriculum.reduce(losses, step=self._step, outputs=outputs, y=y, again=again)
 
     def _skip(self) -> Tensor:
         """A loss of zero for a batch whose losses are not finite; skips the whole batch."""
@@ -80,7 +84,9 @@ class CriterionPatch:
     def loss(self, batch: Any) -> Tensor:
         """The scalar loss of the current batch with its forward pass, for methods that change it or use outputs."""
         self._weighted = True
-        return self.curriculum.loss(self.module, self.curriculum.batch(batch, step=self._step))
+        if self._batch is None or self._batch[0] is not batch:
+            self._batch = batch, self.curriculum.batch(batch, step=self._step)
+        return self.curriculum.loss(self.module, self._batch[1])
 
     def losses(self, outputs: Any, y: Any) -> Tensor:
         """(B,) losses for the measuring pass."""
@@ -96,6 +102,11 @@ class CriterionPatch:
     def begin(self) -> None:
         """Begins a training step."""
         self._inside, self._weighted, self._step = True, False, self.curriculum.steps_done
+        self._again, self._batch = False, None
+
+    def evaluated(self) -> None:
+        """Ends one evaluation of the training step; if another follows, in a closure, it is of the same batch."""
+        self._again = self._weighted
 
     def end(self, skipped: bool = False) -> None:
         """Ends a training step; raises an error if it used no weights, unless it was skipped."""
@@ -122,6 +133,8 @@ class CriterionPatch:
         criterion = self.criterion
         assert criterion is not None
         if self._inside:
+            bound = inspect.signature(type(criterion).forward).bind(criterion, *given, **named)  # in the order of names
+            given, named = bound.args[1:], bound.kwargs
             outputs, y = [*given, *named.values()][:2]
             return self(self._unreduced(criterion, *given, **named), outputs=outputs, y=y)
         return type(criterion).forward(criterion, *given, **named)
@@ -198,6 +211,18 @@ def loader_settings(loader: Any, ranks: int = 1) -> dict[str, Any]:
         "shuffle": shuffled,
         "loader_options": {name: value for name in LOADER_OPTIONS if (value := getattr(loader, name))},
     }
+
+
+@contextmanager
+def knobs_given_by(owner: str, such_as: str) -> Iterator[None]:
+    """Tells users of a trainer, who do not call ``load_state_dict``, how to resume a state with other knobs."""
+    try:
+        yield
+    except ValueError as error:
+        found, call, _ = str(error).partition("; pass knobs=")
+        if not call:
+            raise
+        raise ValueError(f"{found}; give {owner} those of the state, such as {such_as}, or method_options=") from error
 
 
 def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:

@@ -13,7 +13,7 @@ from ..core import Method
 from ..curriculum import Curriculum
 from ..named import MethodLike, find_maker, make_method
 from ..record import Record
-from .hosted import SHOWN, CriterionPatch, Epochs, loader_settings
+from .hosted import SHOWN, CriterionPatch, Epochs, knobs_given_by, loader_settings
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -121,6 +121,8 @@ class CurriculumCallback(Callback):
             _within(trainer, self._patch.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
+        measurer = self.curriculum._measurer  # training batches are through the hooks already
+        measurer.unpack = _transferred(trainer, measurer.unpack)
         if self.curriculum.samples:
             self.curriculum.keep_outputs()
         self._started, self._epoch_batches = False, -(-self.curriculum.n // self.curriculum.batch_size)
@@ -130,7 +132,8 @@ class CurriculumCallback(Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins the first epoch, or resumes the one that a checkpoint was saved in."""
         if self._state:
-            self._now.load_state_dict(self._state)
+            with knobs_given_by("CurriculumCallback", "epochs=, the max_epochs of its run"):
+                self._now.load_state_dict(self._state)
             self._state = {}
         self._begin(trainer, pl_module)
         progress = trainer.fit_loop.epoch_loop.batch_progress
@@ -146,6 +149,11 @@ class CurriculumCallback(Callback):
         """Turns weighting on."""
         assert self._patch is not None
         self._patch.begin()
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """Notes that a closure may run ``training_step`` again."""
+        if self._patch is not None and pl_module.automatic_optimization:
+            self._patch.evaluated()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends the epoch after its last batch, before validation and checkpoints."""
@@ -178,9 +186,14 @@ class CurriculumCallback(Callback):
         """The curriculum's state: tensors, numbers and strings. Lightning calls it on all ranks."""
         return {} if self.curriculum is None else self.curriculum.state_dict()
 
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Marks a checkpoint that is saved before the training begins, as a ``Tuner`` does to restore it."""
+        checkpoint.setdefault("callbacks", {}).setdefault(self.state_key, {})
+
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Refuses to resume a training whose checkpoint has no curriculum, which would silently begin anew."""
-        if trainer.state.fn == "fit" and self.state_key not in checkpoint.get("callbacks", {}):
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if trainer.state.fn == "fit" and not state and (state is None or checkpoint.get("global_step")):
             raise ValueError(
                 "the checkpoint has no state of CurriculumCallback; resume from one that was saved with it, or load "
                 "only the weights, module.load_state_dict(checkpoint['state_dict']), and train without ckpt_path"
@@ -222,6 +235,17 @@ def _forward(trainer: Any) -> Callable[[nn.Module, Any], Any]:
             raise NotImplementedError(f"{type(module).__name__} has no forward(x); {words}") from error
 
     return forward
+
+
+def _transferred(trainer: Any, unpack: Callable[[Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
+    """Unpacks a raw batch after the trainer's precision and the transfer hooks, as a training batch is."""
+
+    def unpacked(batch: Any) -> tuple[Any, Any]:
+        batch = trainer.precision_plugin.convert_input(batch)
+        batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
+        return unpack(trainer.strategy.batch_to_device(batch, dataloader_idx=0))
+
+    return unpacked
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:

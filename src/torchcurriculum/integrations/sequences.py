@@ -45,10 +45,11 @@ class NumberedRows(Dataset[Any]):
     @cached_property
     def labels(self) -> np.ndarray[Any, Any] | None:
         """All labels in one array, which identify the data of a resumed run; None if there is no such column."""
-        names = {"labels", "label"} & set(getattr(self.data, "column_names", ()))
-        if not names:
+        columns = getattr(self.data, "column_names", None) or ()
+        name = next((name for name in ("labels", "label") if name in columns), None)
+        if name is None:
             return getattr(self.data, "labels", None)
-        return np.concatenate([np.atleast_1d(np.asarray(label)) for label in self.data[names.pop()]])
+        return np.concatenate([np.atleast_1d(np.asarray(label)) for label in self.data[name]])
 
 
 class RowCollator:

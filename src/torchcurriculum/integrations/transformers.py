@@ -20,6 +20,7 @@ from ..core import Forward, LossFunction, checks
 from ..curriculum import Curriculum
 from ..named import MethodLike, make_method
 from ..record import Record
+from .hosted import knobs_given_by
 from .sequences import ROWS, NumberedRows, RowCollator, sample_losses
 
 NEEDS = "transformers 4.57, or 5.4 and newer"
@@ -64,6 +65,7 @@ class CurriculumMixin(Base):
     """
 
     _train_batch_size: int
+    replaced_loss: Any = Trainer.compute_loss  # by the method's loss in training
 
     def __init__(
         self,
@@ -252,7 +254,9 @@ class CurriculumMixin(Base):
         return self.curriculum.progress()
 
     def _load_curriculum(self, folder: Any) -> None:
-        if Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum) != self.state.global_step:
+        with knobs_given_by(type(self).__name__, "method_options={'q': ...} of a schedule that follows the epochs"):
+            step = Checkpoint(Path(folder) / FOLDER).load(curriculum=self.curriculum)
+        if step != self.state.global_step:
             raise ValueError(f"{folder} holds no curriculum state for step {self.state.global_step}")
 
     def refusals(self, loss_fn: LossFunction | None) -> dict[str, bool]:
@@ -261,6 +265,7 @@ class CurriculumMixin(Base):
         data: Any = self.train_dataset
         sampler: Any = self._get_train_sampler()
         loader = getattr(super().get_train_dataloader, "__func__", None)
+        loss = getattr(super().compute_loss, "__func__", None)
         known = sampler is None or (type(sampler) in (RandomSampler, SequentialSampler) and len(sampler) == len(data))
         split = self.is_fsdp_enabled or self.is_deepspeed_enabled
         split = split or getattr(self.accelerator, "parallelism_config", None) is not None
@@ -269,6 +274,10 @@ class CurriculumMixin(Base):
             "the method decides the order of rows, so your own sampler (_get_train_sampler, a strategy other than "
             "'random' and 'sequential') or get_train_dataloader cannot be used": (
                 not known or loader is not Trainer.get_train_dataloader
+            ),
+            f"{super().compute_loss.__qualname__} would not be called in training, because it returns one loss for the "
+            "whole batch; pass loss_fn=(outputs, labels) -> (B,), which returns one per sample": (
+                loss_fn is None and loss is not type(self).replaced_loss
             ),
             "compute_loss_func returns one loss for the whole batch; pass loss_fn, which returns one per sample": (
                 self.compute_loss_func is not None

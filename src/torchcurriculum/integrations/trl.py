@@ -34,6 +34,8 @@ class CurriculumSFTTrainer(CurriculumMixin, SFTTrainer):
     stay single rows, and a batch has ``per_device_train_batch_size`` of trl's packs.
     """
 
+    replaced_loss = SFTTrainer.compute_loss
+
     def _prepare_dataset(
         self, dataset: Any, processing_class: Any, args: Any, packing: bool, formatting_func: Any, dataset_name: str
     ) -> Any:
@@ -154,6 +156,7 @@ class CurriculumDPOTrainer(PairMixin, DPOTrainer):
     any ``loss_fn(rewards, zeros) -> (B,)`` of the (B, 2) rewards.
     """
 
+    replaced_loss = DPOTrainer.compute_loss
     noted = {  # noqa: RUF012
         "chosen": "rewards/chosen",
         "rejected": "rewards/rejected",
@@ -191,6 +194,7 @@ class CurriculumRewardTrainer(PairMixin, RewardTrainer):
     A column ``margin`` is subtracted from the chosen reward, as in trl.
     """
 
+    replaced_loss = RewardTrainer.compute_loss
     noted = {"right": "accuracy", "margin": "margin"}  # noqa: RUF012
 
     def rewards(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:

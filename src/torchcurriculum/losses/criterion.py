@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core import Batch, Epoch, Method, Step, Task, checks
-from ..distributed import derive, merge_rows, rank, total
+from ..distributed import derive, merge_rows, rank, total, world_size
 from ..named import MethodLike, find_maker, make_method
 
 __all__ = ["PerSample", "Weighted", "per_sample", "reduce_positions", "reduction_of", "weighted"]
@@ -148,6 +148,7 @@ class Weighted(nn.Module):
 
     last: Tensor
     seen: Tensor
+    writer: Tensor
 
     def __init__(self, criterion: nn.Module, method: Method, n: int | None = None, grows: bool = False) -> None:
         super().__init__()
@@ -167,7 +168,11 @@ class Weighted(nn.Module):
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last synchronised
         self.number, self.step = 0, 0  # of the epoch and of its batch; on the host, to avoid synchronising
-        self._visits = 0  # rows since ``advance``
+        self._visits, self._before = (
+            0,
+            torch.empty(0, dtype=torch.int64),
+        )  # rows since ``advance``, and those of the last call
+        self.register_buffer("writer", torch.tensor(-1), persistent=False)  # the rank that wrote these losses
 
     def advance(self, losses: Tensor | None = None) -> None:
         """Begins an epoch.
@@ -205,14 +210,15 @@ class Weighted(nn.Module):
                 "training set; call your own criterion on data that are not trained on"
             )
         _follow(self, _device_of(outputs))
+        self._refuse_broadcast()
         losses, share = self.losses.measure(outputs, y)
         if self.grows and len(index):
             self._grow(int(index.max()) + 1)
         checks.check_index(index, self.n, len(losses))
-        index = index.to(losses.device)
+        given, index = index, index.to(losses.device)
         if losses.device.type == "cpu":
             checks.check_losses(losses.detach(), index, "error")
-        self._refuse_forgotten_advance(len(losses))
+        self._refuse_forgotten_advance(given)
         seed = derive("weighted", self.number, self.step, rank())
         task, epoch = Task(_no_forward, self.losses), max(1, self.number)
         batch = Batch(None, y, index, task=task, seed=seed, epoch=epoch, step=self.step)
@@ -223,14 +229,37 @@ class Weighted(nn.Module):
         if not self.grows:
             self.seen.index_fill_(0, index, True)
             self.method.visited(index)
+        self.writer.fill_(rank())
         return loss * step.size().to(loss.dtype) if self.losses.reduction == "sum" else loss
 
-    def _refuse_forgotten_advance(self, rows: int) -> None:
+    def _refuse_broadcast(self) -> None:
+        """Raises an error on every rank, in the second step of an epoch, if a rank's buffers were replaced."""
+        if world_size() > 1 and self.step == 1 and int(total(((self.writer != -1) & (self.writer != rank())).int())):
+            raise RuntimeError(
+                "the weighted criterion is part of the model that DistributedDataParallel wraps, which replaces each "
+                "rank's losses by the first rank's in every pass; keep the criterion outside the model, or pass "
+                "broadcast_buffers=False to DistributedDataParallel"
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Weighted:
+        """Moves to another device, but keeps dtypes: row numbers, labels and losses would not fit in half precision."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            return made if made.dtype == tensor.dtype else tensor.to(made.device)
+
+        return super()._apply(moved, recurse)
+
+    def _refuse_forgotten_advance(self, index: Tensor) -> None:
         if type(self.method).plan is Method.plan:
             return  # it does not need epochs
         if not self.number:
             raise RuntimeError("the criterion was called before advance(); call criterion.advance() in every epoch")
-        before, self._visits = self._visits, self._visits + rows
+        if index.device.type == "cpu":
+            if index.dtype == self._before.dtype and torch.equal(index, self._before):
+                return  # a closure computes the losses of a batch again
+            self._before = index
+        before, self._visits = self._visits, self._visits + len(index)
         if before <= 2 * self.n < self._visits:
             seen, n = self._visits, self.n
             warnings.warn(f"{seen} losses of {n} rows since the last advance(); call it in every epoch", stacklevel=3)
@@ -266,6 +295,7 @@ class Weighted(nn.Module):
 
     def _agree(self) -> None:
         """Gives every rank the losses that the others saw; rows of a stream are not shared."""
+        self.writer.fill_(-1)
         if self.grows:
             return
         self.method.agree()

@@ -35,6 +35,7 @@ class Hosting:
     _order: Order
     _progress: Progress
     _steps: Steps
+    _reduced: Batch | None = None  # the batch of the last ``reduce``
 
     @property
     def number(self) -> int:
@@ -159,6 +160,7 @@ class Hosting:
         step: int | None = None,
         outputs: Any = None,
         y: Any = None,
+        again: bool = False,
     ) -> Tensor:
         """The weighted scalar of losses that the caller has computed; stores them as ``loss`` does.
 
@@ -168,6 +170,7 @@ class Hosting:
             step: Its number; None if it is the next one.
             outputs: The model's outputs, for methods that use them.
             y: The targets, likewise.
+            again: Whether these are new losses of the last call's batch, as in a closure: it keeps its weights.
 
         Raises:
             TypeError: If the method needs more than it is given: the batch to change, the model, outputs.
@@ -176,8 +179,10 @@ class Hosting:
             name = type(self.method).__name__
             raise TypeError(f"{name} changes the batch before the model sees it; use loss(model, batch) in the loop")
         step = self.steps_done if step is None else step
-        rows = self.batches()[step] if index is None else index
-        loss = self._steps.reduce(losses, self._batch(None, y, rows.to(losses.device), step), outputs)
+        if not again or self._reduced is None:
+            rows = self.batches()[step] if index is None else index
+            self._reduced = self._batch(None, y, rows.to(losses.device), step)
+        loss = self._steps.reduce(losses, self._reduced, outputs)
         self.done(step)
         return loss
 

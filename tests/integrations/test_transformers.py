@@ -491,14 +491,7 @@ def test_a_loss_of_a_trainer_of_ones_own_is_refused_unless_loss_fn_takes_its_pla
     made(bert(), **given, loss_fn=torch.nn.CrossEntropyLoss(reduction="none")).train()
 
 
-def test_labels_identify_the_data_whatever_the_order_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Worst(set[str]):
-        """A set of the two names from which ``pop`` takes the wrong one."""
-
-        def __rand__(self, other: Any) -> Any:
-            return ["labels", "label"]
-
-    monkeypatch.setattr(sequences, "set", Worst, raising=False)
+def test_labels_identify_the_data_in_any_order_of_the_columns() -> None:
     columns = {"label": [0, 0], "labels": [1, 2]}
     for names in (["label", "labels"], ["labels", "label"]):
         data = Dataset.from_dict({name: columns[name] for name in names})
@@ -563,3 +556,17 @@ def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     with pytest.raises(ImportError, match=rf"pip install 'torchcurriculum\[{name}\]'"):
         importlib.import_module(module)
+
+
+def test_a_collator_that_sorts_is_refused_and_one_that_takes_another_column_is_not() -> None:
+    def collate(rows: list[dict[str, int]], name: str, sort: bool) -> dict[str, Any]:
+        rows = sorted(rows, key=lambda row: -row["x"]) if sort else rows
+        return {"labels": torch.tensor([row[name] for row in rows])}
+
+    numbered = [(row, {"x": row, "label": row % 3}) for row in range(6)]
+    with pytest.raises(ValueError, match="changes the order of its samples"):
+        sequences.RowCollator(lambda rows: collate(rows, "label", True))(numbered)
+    both = [(row, {**item, "labels": (row + 1) % 3}) for row, item in numbered]
+    for name in ("label", "labels"):
+        batch = sequences.RowCollator(lambda rows, name=name: collate(rows, name, False))(both)
+        assert batch["labels"].tolist() == [item[name] for _, item in both]

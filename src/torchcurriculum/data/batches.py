@@ -10,7 +10,9 @@ from torch import Tensor
 
 from ..checks import map_leaves
 
-__all__ = ["FixedBatches", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of"]
+__all__ = [
+    "TARGETS", "FixedBatches", "finite_rows", "padding_like", "take", "to_device", "unpack", "without_rows", "zeros_of",
+]  # fmt: skip
 
 TARGETS = ("labels", "label", "target", "targets", "y")
 LOADER_OPTIONS = ("prefetch_factor", "multiprocessing_context", "timeout", "worker_init_fn")  # of ``DataLoader``

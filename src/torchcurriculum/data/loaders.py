@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
 
-from .batches import finite_rows, take, unpack
+from .batches import TARGETS, finite_rows, take, unpack
 
 __all__ = ["indexed"]
 
@@ -153,6 +153,8 @@ def _targets(samples: list[Any]) -> Tensor | None:
 
 
 def _target(sample: Any) -> Any:
+    if isinstance(sample, Mapping) and sum(name in sample for name in TARGETS) > 1:
+        return None  # a collate function may take the other one
     try:
         return unpack(sample)[1]
     except (TypeError, ValueError):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ..core import checks
+from ..data.loaders import InOrder
 
 __all__ = ["ROWS", "NumberedRows", "RowCollator", "mean_of_tokens", "sample_losses"]
 
@@ -65,7 +66,7 @@ class RowCollator:
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any]) -> None:
-        self.collate = collate
+        self.collate = InOrder(collate)
 
     def __call__(self, numbered: list[tuple[int, Any]]) -> Any:
         """The batch of the items, with their row numbers."""

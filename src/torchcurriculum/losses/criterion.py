@@ -168,10 +168,8 @@ class Weighted(nn.Module):
         self.register_buffer("last", torch.full((rows,), math.inf))
         self.register_buffer("seen", torch.zeros(rows, dtype=torch.bool))  # since the ranks last synchronised
         self.number, self.step = 0, 0  # of the epoch and of its batch; on the host, to avoid synchronising
-        self._visits, self._before = (
-            0,
-            torch.empty(0, dtype=torch.int64),
-        )  # rows since ``advance``, and those of the last call
+        self._visits = 0  # rows since ``advance``
+        self._before = torch.empty(0, dtype=torch.int64)  # the rows of the last call
         self.register_buffer("writer", torch.tensor(-1), persistent=False)  # the rank that wrote these losses
 
     def advance(self, losses: Tensor | None = None) -> None:

@@ -217,6 +217,15 @@ def test_classes_that_look_alike_and_labels_that_are_numbers(tmp_path: Path) -> 
         tmp_path / "x.csv", {"a": lambda row: str(number(row))}, label=lambda row: ("cat", "Cat ", "dog")[row % 3]
     )
     assert "the classes 'Cat' and 'cat' are treated as different" in read_table(path).message()
+    for one, other in (("1", "1.0"), ("01", "1"), ("caf\u00e9", "cafe\u0301"), ("\uff21", "a")):
+        pair = {0: one, 1: other, 2: "dog"}
+        path = write(
+            tmp_path / "z.csv", {"a": lambda row: str(number(row))}, label=lambda row, pair=pair: pair[row % 3]
+        )
+        found = [note for note in read_table(path).message().splitlines() if "are treated as different" in note]
+        assert len(found) == 1, one
+        assert repr(one) in found[0]
+        assert repr(other) in found[0]
     path = write(tmp_path / "y.csv", {"a": lambda row: str(number(row))}, 300, label=lambda row: f"{row % 100}.5")
     with pytest.raises(ValueError, match="100 different values in 300 rows, all numbers, so it holds no classes"):
         read_table(path)

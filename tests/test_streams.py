@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,12 @@ def test_a_stream_trains_as_the_same_rows_with_numbers_do(made: Any) -> None:
     assert kept.isfinite().all()
     names = [int(key[5:-4]) for key in stream.state_dict()["ids"]]
     torch.testing.assert_close(kept, fixed.last[torch.tensor(names)])
+
+
+def test_ids_may_be_numbers_of_numpy_or_torch() -> None:
+    stream = streamed(DataLoader([0]), id="id")
+    assert stream.rows([np.int64(7), np.str_("a"), torch.tensor(9)]).tolist() == [0, 1, 2]
+    assert stream.rows([9, "a", 7]).tolist() == [2, 1, 0]
 
 
 def test_it_resumes_where_it_was() -> None:

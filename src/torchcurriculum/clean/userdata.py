@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -96,6 +98,14 @@ def named_counts(labels: np.ndarray, classes: list[str]) -> str:
     return ", ".join(f"{name!r} {count:,}" for name, count in counts[:NAMED]) + more
 
 
+def _spelling(name: str) -> str:
+    """The same for names that differ only in case, spaces, forms of a letter or digits such as 1 and 1.0."""
+    plain = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    with suppress(ValueError):
+        return str(float(plain))
+    return plain
+
+
 def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[str], np.ndarray, list[str]]:
     """Numbers the classes in sorted order; those with fewer than ``FEWEST`` rows cannot be judged.
 
@@ -105,7 +115,7 @@ def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[s
 
     Returns:
         (N,) int64 numbers, -1 for the rows of classes that are too small; the names of the others; (N,) bool, whether
-        the row is kept; and sentences about names that differ only in case or spaces.
+        the row is kept; and sentences about names that differ only in spelling.
 
     Example:
         >>> y, classes, kept, notes = number_classes(["b"] * 5 + ["a"] * 6 + ["rare"], "x.csv")
@@ -125,7 +135,7 @@ def number_classes(given: Sequence[str], where: str) -> tuple[np.ndarray, list[s
     labels = numbers[codes].astype(np.int64)
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(" ".join(name.lower().split()), []).append(str(name))
+        alike.setdefault(_spelling(str(name)), []).append(str(name))
     notes = [
         f"the classes {' and '.join(map(repr, held))} are treated as different"
         for held in alike.values()

@@ -48,7 +48,7 @@ class streamed:
 
     def rows(self, ids: Any) -> Tensor:
         """(B,) int64 rows of these ids; new ids get the next numbers."""
-        found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        found = ids.tolist() if hasattr(ids, "tolist") else [one.item() if hasattr(one, "item") else one for one in ids]
         for value in found:
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise TypeError(f"an id must be a whole number or a string that names its sample, got {value!r:.60}")

@@ -231,6 +231,17 @@ def test_classes_that_look_alike_and_labels_that_are_numbers(tmp_path: Path) -> 
         read_table(path)
 
 
+@pytest.mark.parametrize("name", ["annotator", "Labeler_ID", "labeled by", "rater", "worker_id", "batch"])
+def test_a_column_of_who_gave_the_label_is_named(name: str, tmp_path: Path) -> None:
+    columns = {"operator": lambda row: "abc"[row % 3], "a": lambda row: str(number(row))}
+    path = write(
+        tmp_path / "x.csv", {**columns, name: lambda row: f"p{row % 5}"}, label=lambda row: ["no", "yes"][row % 2]
+    )
+    message = read_table(path).message()
+    assert f"{name} seems to say who gave a label; mistakes that follow it are missed: --drop {name!r}" in message
+    assert "operator seems" not in message
+
+
 def test_parquet_is_read_with_its_types(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -10,9 +10,10 @@ import numpy as np
 
 from .columns import SAMPLE, ColumnUse, cell_texts
 
-__all__ = ["is_copy", "telling_alone"]
+__all__ = ["is_copy", "notes_on_columns"]
 
 COPY = 0.995  # share of rows from which on a column is a copy of the label
+BY_WHOM = re.compile(r"annotat|label+er|label+ed.?by|rater(?![a-z])|worker.?id|batch.?(?:id|n)|^batch$", re.IGNORECASE)
 RARE = 0.1  # most of the rows outside of the largest class that it may get wrong
 
 
@@ -38,10 +39,12 @@ def is_copy(cells: Any, labels: np.ndarray) -> bool:
     return len(set(table.argmax(1).tolist())) == len(table) and bool(table.max(1).sum() >= COPY * len(labels))
 
 
-def telling_alone(
+def notes_on_columns(
     taken: Mapping[str, ColumnUse], labels: np.ndarray, classes: Sequence[str], features: np.ndarray, groups: np.ndarray
 ) -> list[str]:
-    """A sentence for each column that alone predicts nearly every label: by its values, ranges of them, or its text.
+    """A sentence for each column that alone predicts nearly every label, by its values, ranges of them, or its text.
+
+    And for each that is named like the people or the batches that labels come from.
 
     Args:
         taken: The use of each column, by its name.
@@ -53,6 +56,8 @@ def telling_alone(
     notes, step = [], max(1, len(labels) // SAMPLE)
     for place, (name, one) in enumerate(taken.items(), 1):
         held = features[:, groups == place]
+        if BY_WHOM.search(name) and one.texts is None and held.shape[1]:
+            notes.append(f"{name} seems to say who gave a label; mistakes that follow it are missed: --drop {name!r}")
         if one.texts is not None:
             told = _named_in(one.texts()[::step], labels[::step], classes)
         elif not held.shape[1]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .columns import SAMPLE, ColumnUse, cell_texts, column_use, decimal_mark
 from .csvfile import Layout, find_layout, records, require_file
-from .leaks import is_copy, telling_alone
+from .leaks import is_copy, notes_on_columns
 from .text import text_features
 from .userdata import LISTED, Column, UserData, Watch, named_counts, number_classes
 
@@ -105,7 +105,7 @@ def read_table(
         rows=rows,
         columns=columns,
         skipped=left,
-        notes=[*notes, *telling_alone(taken, labels, classes, x, groups)],
+        notes=[*notes, *notes_on_columns(taken, labels, classes, x, groups)],
         layout=_layout(layout, target, called),
         shown=_shown(frame, taken, called),
     )

@@ -214,6 +214,17 @@ def plan_rows(cfg: Config, target: Tensor) -> tuple[Tensor, Tensor]:
     return order, wanted / mean.repeat_interleave(cfg.batch)[:, None]
 
 
+def padded_images(x: Tensor) -> Tensor:
+    """(N, H + 8, W + 8, 3) bytes, mirrored at the edges."""
+    padded = F.pad(x.permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)
+    return padded.permute(0, 2, 3, 1).contiguous()
+
+
+def rate(cfg: Config, done: float) -> float:
+    """The learning rate after this share of the run: two epochs of warm-up, then half a cosine."""
+    return cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
+
+
 def train(cfg: Config, root: Path, out: Path) -> None:
     dev = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(cfg.seed)
@@ -222,9 +233,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
     start = time.time()
     data, classes = load(cfg, root)
     d = {k: v.to(dev) for k, v in data.items()}
-    n, size = len(d["y"]), cfg.batch
-    padded = F.pad(d["x"].permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)
-    padded = padded.permute(0, 2, 3, 1).contiguous()
+    n, size, padded = len(d["y"]), cfg.batch, padded_images(d["x"])
     trainer = Trainer(cfg, classes, dev)
     trainer.capture()
     method, margins = methods.RAPW(n, round(cfg.plain * cfg.epochs), caution=cfg.caution).to(dev), Margins(n, dev)
@@ -254,8 +263,7 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         seen, steps = torch.empty(len(order), classes, device=dev), len(order) // size
         for s in range(steps):
             at = slice(s * size, (s + 1) * size)
-            done = (e + s / steps) / cfg.epochs
-            lr = cfg.lr * min(1.0, done * cfg.epochs / 2 + 1e-3) * 0.5 * (1 + math.cos(math.pi * done))
+            lr = rate(cfg, (e + s / steps) / cfg.epochs)
             if cfg.loss == "elr":
                 trainer.earlier.copy_(earlier[order[at]])
             seen[at] = trainer.go([v[at] for v in views], [t[at] for t in targets], lr)
@@ -287,12 +295,17 @@ def train(cfg: Config, root: Path, out: Path) -> None:
         dump(out.with_name(f"{out.stem}-fold.npz"), trainer.predict(trainer.avg, d["fold_x"]).softmax(1), d, "fold_")
     if watched is not None:
         result["audit"] = watched.judge()
-        mean = torch.from_numpy(watched.record.arrays["mean_probabilities"])
-        losses = torch.from_numpy(np.stack(list(watched.record.rows("losses")))).half()
-        mean = mean.where(mean > 1e-4, 0)  # small ones take space
-        dump(out.with_name(f"{out.stem}-audit.npz"), mean, d, losses=losses)
+        write_audited(watched, d, out)
         out.write_text(json.dumps(result))
     print(line(result), flush=True)
+
+
+def write_audited(watched: Watched, d: dict[str, Tensor], out: Path) -> None:
+    """What the audit has seen, beside the results."""
+    mean = torch.from_numpy(watched.record.arrays["mean_probabilities"])
+    losses = torch.from_numpy(np.stack(list(watched.record.rows("losses")))).half()
+    mean = mean.where(mean > 1e-4, 0)  # small ones take space
+    dump(out.with_name(f"{out.stem}-audit.npz"), mean, d, losses=losses)
 
 
 # ------------------------------------------------------------------------------------------------------------- running

@@ -1,6 +1,6 @@
 """Checks of what users pass in: losses, indices and knobs. Errors say what was passed and what to do."""
 
-from .arguments import Guarded, check_types, fits, forwards, plain
+from .arguments import Guarded, OtherKnobs, check_types, fits, forwards, plain
 from .knobs import FLOATS, class_counts, describe, map_leaves, one_of, real, row_values, suggest, whole
 from .losses import (
     HALVES,
@@ -23,6 +23,7 @@ __all__ = [
     "NAN_LOSS",
     "Guarded",
     "NanStrategy",
+    "OtherKnobs",
     "all_finite",
     "at_least_float32",
     "check_class_targets",

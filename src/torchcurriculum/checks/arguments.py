@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .knobs import whole
 
-__all__ = ["REMOVED", "Guarded", "check_types", "fits", "forwards", "plain"]
+__all__ = ["REMOVED", "Guarded", "OtherKnobs", "check_types", "fits", "forwards", "plain"]
 
 MANY = 100  # numbers of a list that are told apart by a checksum
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -141,6 +141,13 @@ def _check_run(made: Callable[..., Any]) -> Callable[..., Any]:
         return check_types(made)(cls, whole("n", n), whole("epochs", epochs), *args, **options)
 
     return checked
+
+
+class OtherKnobs(ValueError):
+    """A state was made with other knobs: what differs, and what to do."""
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
 
 
 class Guarded(nn.Module):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..audit import Audit, audit
+from .decisions import Decisions
 from .fix import Fix, label_change, planned
 from .folders import require_writable
 from .folds import VOTERS, Folds, train_folds
@@ -62,15 +63,7 @@ def clean(
     data = Path(data)
     name = data.stem if data.is_file() else data.resolve().name
     place = Path(f"{name}-review" if review is None else review)
-    if epochs is not None and epochs < 1:
-        raise ValueError(f"--epochs must be at least 1, got {epochs}")
-    if folds < 2:
-        raise ValueError(f"--folds must be at least 2, got {folds}")
-    if out is not None:  # refused before the work, not after it
-        Fix(Source(str(data), "pictures" if data.is_dir() else "table", "", label=""), []).target(out)
-    if data.is_dir() and data.resolve() in place.resolve().parents:
-        raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
-    require_writable(place, "--review")
+    _refuse_early(data, out, place, folds, epochs)
     before = digest(data) if data.is_file() or data.is_dir() else ""  # the reader says what else it is
     decided = decisions_in(place, before)
     with Progress(echo) as progress:
@@ -98,15 +91,40 @@ def clean(
         echo(fix.summary())
         for written in fix.write(out):
             echo(f"wrote {written}")
-    elif decided and decided.proposal != proposal.key:
-        file = place / DECISIONS
-        echo(f"{file} is about an earlier proposal; move it to review this one")
-        echo(f"to write data corrected by it: curriculum fix {shlex.quote(str(file))} --out FIXED")
-    elif proposal.rows:
-        echo(f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}")
-        then = "to" if any(one.sure for one in proposal.rows) else "after that, to"
-        echo(f"{then} write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED")
+    else:
+        for line in _what_next(proposal, decided, place, page):
+            echo(line)
     return proposal
+
+
+def _refuse_early(data: Path, out: str | Path | None, place: Path, folds: int, epochs: int | None) -> None:
+    """Refuses before the work what would be refused after it."""
+    if epochs is not None and epochs < 1:
+        raise ValueError(f"--epochs must be at least 1, got {epochs}")
+    if folds < 2:
+        raise ValueError(f"--folds must be at least 2, got {folds}")
+    if out is not None:
+        Fix(Source(str(data), "pictures" if data.is_dir() else "table", "", label=""), []).target(out)
+    if data.is_dir() and data.resolve() in place.resolve().parents:
+        raise ValueError(f"{place} is inside the data; choose a folder outside {data} with --review")
+    require_writable(place, "--review")
+
+
+def _what_next(proposal: Proposal, decided: Decisions | None, place: Path, page: Path) -> list[str]:
+    """How to go on from a proposal: by decisions about an earlier one, or by its own."""
+    if decided and decided.proposal != proposal.key:
+        file = place / DECISIONS
+        return [
+            f"{file} is about an earlier proposal; move it to review this one",
+            f"to write data corrected by it: curriculum fix {shlex.quote(str(file))} --out FIXED",
+        ]
+    if not proposal.rows:
+        return []
+    then = "to" if any(one.sure for one in proposal.rows) else "after that, to"
+    return [
+        f"to decide: open {page}, or curriculum review {shlex.quote(str(place))}",
+        f"{then} write corrected data: curriculum fix {shlex.quote(str(place))} --out FIXED",
+    ]
 
 
 def propose(

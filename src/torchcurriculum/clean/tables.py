@@ -77,17 +77,13 @@ def read_table(
     target = _target(path, names, label)
     _check_named(path, names, target, [*drop, *([] if id is None else [id])])
     rows, labels, classes, left, notes = _labelled(path, frame, target, lines, bad, strict)
-    if target in classes and any(map(_digits, names)):
-        raise ValueError(
-            f"the first line of {path} must name the columns, but it holds numbers and {target!r}, which is a class of "
-            "other lines too; add a line with names"
-        )
+    _refuse_values(path, names, target, classes)
     frame = frame if len(rows) == len(frame) else frame.iloc[rows].reset_index(drop=True)
     taken = _take_all(frame, target, id, drop, layout, labels)
     columns = [Column(target, "label", named_counts(labels, classes))]
     columns += [Column(name or "(no name)", one.kind, one.why) for name, one in taken.items()]
-    called = id or next((name for name, one in taken.items() if one.kind == "id" and name), None)
-    called = called or next((name for name, one in taken.items() if one.kind == "id"), None)
+    ids = [name for name, one in taken.items() if one.kind == "id"]
+    called = id or next(iter([*filter(None, ids), *ids]), None)
     if layout is not None:
         notes.append(_written(layout))
     x, groups = _features(taken, features, watch, notes)
@@ -128,6 +124,15 @@ def _check_named(path: Path, names: list[str], target: str, given: list[str]) ->
             raise ValueError(
                 f"the column {name!r} holds the classes; it cannot be dropped (--drop) or name rows (--id)"
             )
+
+
+def _refuse_values(path: Path, names: list[str], target: str, classes: Sequence[str]) -> None:
+    """Raises an error if the first line holds a row in place of names."""
+    if target in classes and any(map(_digits, names)):
+        raise ValueError(
+            f"the first line of {path} must name the columns, but it holds numbers and {target!r}, which is a class of "
+            "other lines too; add a line with names"
+        )
 
 
 def _labelled(

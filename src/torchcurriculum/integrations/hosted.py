@@ -218,11 +218,9 @@ def knobs_given_by(owner: str, such_as: str) -> Iterator[None]:
     """Tells users of a trainer, who do not call ``load_state_dict``, how to resume a state with other knobs."""
     try:
         yield
-    except ValueError as error:
-        found, call, _ = str(error).partition("; pass knobs=")
-        if not call:
-            raise
-        raise ValueError(f"{found}; give {owner} those of the state, such as {such_as}, or method_options=") from error
+    except checks.OtherKnobs as error:
+        instead = f"give {owner} those of the state, such as {such_as}, or method_options="
+        raise checks.OtherKnobs(error.args[0], instead) from error
 
 
 def row_by_row(loss: Callable[..., Tensor], *parts: Any) -> Tensor:

@@ -121,8 +121,7 @@ class CurriculumCallback(Callback):
             _within(trainer, self._patch.losses),
             **{**self.settings, **settings, "forward": _within(trainer, forward)},
         )
-        measurer = self.curriculum._measurer  # training batches are through the hooks already
-        measurer.unpack = _transferred(trainer, measurer.unpack)
+        self.curriculum.change_measured(_transfer(trainer))
         if self.curriculum.samples:
             self.curriculum.keep_outputs()
         self._started, self._epoch_batches = False, -(-self.curriculum.n // self.curriculum.batch_size)
@@ -237,15 +236,15 @@ def _forward(trainer: Any) -> Callable[[nn.Module, Any], Any]:
     return forward
 
 
-def _transferred(trainer: Any, unpack: Callable[[Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
-    """Unpacks a raw batch after the trainer's precision and the transfer hooks, as a training batch is."""
+def _transfer(trainer: Any) -> Callable[[Any], Any]:
+    """Sends a raw batch through the trainer's precision and the transfer hooks, as it does with a training batch."""
 
-    def unpacked(batch: Any) -> tuple[Any, Any]:
+    def transferred(batch: Any) -> Any:
         batch = trainer.precision_plugin.convert_input(batch)
         batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
-        return unpack(trainer.strategy.batch_to_device(batch, dataloader_idx=0))
+        return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
 
-    return unpacked
+    return transferred
 
 
 def _within(trainer: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from ..core import Batch, Method, Task
 from ..data.batches import finite_rows, take, to_device, zeros_of
 from ..distributed import derive, rank
 from ..record import Record
+from .measuring import Measurer
 from .order import Order
 from .outputs import Outputs
 from .reader import BatchReader
@@ -32,6 +33,7 @@ class Hosting:
     _device: torch.device
     _unpack: Callable[[Any], tuple[Any, Any]]
     _reader: BatchReader
+    _measurer: Measurer
     _order: Order
     _progress: Progress
     _steps: Steps
@@ -185,6 +187,11 @@ class Hosting:
         loss = self._steps.reduce(losses, self._reduced, outputs)
         self.done(step)
         return loss
+
+    def change_measured(self, change: Callable[[Any], Any]) -> None:
+        """Changes every raw batch of a measuring pass by ``change``, as the trainer has changed those of training."""
+        unpack = self._measurer.unpack
+        self._measurer.unpack = lambda batch: unpack(change(batch))
 
     def keep_outputs(self) -> None:
         """Keeps the predictions for every row, so that an audit of the record can suggest labels."""

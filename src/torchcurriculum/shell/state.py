@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..core import checks
 from ..distributed import derive, rank, world_size
 from .outputs import PARTS
 
@@ -126,7 +127,7 @@ def refuse_foreign(state: Any, now: Mapping[str, Any], knobs: str) -> list[str]:
     other += [f"knobs.{name}" for name in {**state["knobs"], **now["knobs"]} if _knob(state, name) != _knob(now, name)]
     if other and knobs == "same":
         words = "; ".join(f"{name}: {_value(state, name)!r} in the state, {_value(now, name)!r} now" for name in other)
-        raise ValueError(f"the state was made with other knobs ({words}); pass knobs='state' or knobs='given'")
+        raise checks.OtherKnobs(f"the state was made with other knobs ({words})", "pass knobs='state' or knobs='given'")
     return other
 
 

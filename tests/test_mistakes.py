@@ -467,5 +467,5 @@ def test_a_misspelt_verb_is_refused(name: str, how: str) -> None:
 def test_helpers_beside_a_verb_and_methods_without_either_are_fine(verb: str) -> None:
     def function(self: Method, *given: Any) -> None: ...
 
-    type("Mine", (Method,), {verb: function, "weights_of": function})()
-    type("Mine", (Method,), {"share": 0.5})()
+    for body in ({verb: function, "weights_of": function}, {"share": 0.5}, {}):
+        assert isinstance(type("Mine", (Method,), body)(), Method)
